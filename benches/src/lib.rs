@@ -1,0 +1,1 @@
+//! Benchmark data shared by the criterion suites.

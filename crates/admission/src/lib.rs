@@ -1,0 +1,1 @@
+//! The memory budget: permits reserved before a byte is read.

@@ -1,0 +1,1 @@
+//! A pipeline's queue: written once, read by N cursors.

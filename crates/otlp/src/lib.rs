@@ -1,0 +1,1 @@
+//! OTLP receivers (gRPC, HTTP, JSON) and exporters (gRPC, HTTP, file, debug).

@@ -1,0 +1,1 @@
+//! One received request: bytes, signal, items, tenant, permit, ack.

@@ -1,0 +1,1 @@
+//! Batching, fan-out, the Processor and Exporter traits, settle and retry policy.

@@ -1,0 +1,1 @@
+//! The shell every receiver shares: listeners, TLS, auth, admission before the body, inflation, refusals.

@@ -1,0 +1,1 @@
+//! A telemetry gateway: OTLP in, batched OTLP out, nothing lost silently.

@@ -1,0 +1,1 @@
+//! What every black-box test shares: starting the gateway, sinks that decode, clients.
