@@ -1,1 +1,15 @@
-//! The memory budget: permits reserved before a byte is read.
+//! Admission: what may come in, decided before a byte of it is read.
+//!
+//! Promise: the sum of all live [`Permit`]s never exceeds the [`Budget`]'s capacity, a permit
+//! gives its bytes back exactly once (on drop), and waiting is first come, first served within
+//! its lane. A request that can never fit is told so at once ([`NeverFits`]) instead of waiting
+//! for ever.
+//!
+//! Two lanes share the capacity: a *general* lane, and a small *express* lane that only small
+//! requests may use, so that a handful of huge bodies cannot starve everybody else.
+
+mod budget;
+mod hint;
+
+pub use budget::{Budget, EXPRESS_MAX_BYTES, EXPRESS_SHARE, NeverFits, Permit, Usage};
+pub use hint::{RetryHint, MAX_RETRY_HINT, MIN_RETRY_HINT};
