@@ -1,0 +1,95 @@
+//! What an exporter is: something that sends one batch and says what came of it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sluice_payload::{Frame, Signal};
+
+/// A run of payload slices that becomes one export request. Laid end to end, the bodies of the
+/// parts are one valid `Export*ServiceRequest`.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// What it carries.
+    pub signal: Signal,
+    /// The slices, in order; never empty.
+    pub parts: Vec<Part>,
+}
+
+/// One payload, or one piece of a split payload, in a batch.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// `Export*ServiceRequest` bytes, not compressed.
+    pub body: Bytes,
+    /// Items in `body`.
+    pub items: u64,
+    /// The compressed frame that says the same as `body`, if there is one.
+    pub frame: Option<Frame>,
+}
+
+impl Batch {
+    /// Items in all parts.
+    pub fn items(&self) -> u64 {
+        self.parts.iter().map(|p| p.items).sum()
+    }
+
+    /// Length of the request body, not compressed.
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(|p| p.body.len()).sum()
+    }
+}
+
+/// What came of one export attempt. The exporter classifies; the pipeline decides what follows
+/// (see `settle`), so that every exporter retries, halves, holds and drops by the same rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The destination took it. `rejected` of its items were refused for good (`partial_success`).
+    Delivered {
+        /// Items the destination rejected; never more than the batch holds.
+        rejected: u64,
+        /// What the destination said about it; a warning when `rejected` is 0.
+        message: Option<String>,
+    },
+    /// It may work later: overload, time-out, connection lost, connection refused.
+    Retry {
+        /// When the destination asked us to come back (`Retry-After`, `RetryInfo`).
+        after: Option<Duration>,
+        /// What happened, for the log.
+        reason: String,
+    },
+    /// The request is too large for the destination (413, RESOURCE_EXHAUSTED "larger than max"): halve it.
+    TooLarge {
+        /// What the destination said.
+        reason: String,
+    },
+    /// Something in this request is bad (400, 422, INVALID_ARGUMENT): find it by bisection.
+    PayloadFault {
+        /// What the destination said.
+        reason: String,
+    },
+    /// The destination will refuse everything until somebody mends it (401, 403, 404,
+    /// UNAUTHENTICATED, PERMISSION_DENIED, UNIMPLEMENTED): hold the backlog, raise an alarm, probe.
+    EndpointFault {
+        /// What the destination said.
+        reason: String,
+    },
+}
+
+/// A future of a [`Verdict`].
+pub type Export<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
+
+/// Sends batches to one destination. Called concurrently; holds its own connections and time-outs.
+pub trait Exporter: Send + Sync + 'static {
+    /// Sends `batch` once. Never retries by itself, never panics, and returns within its time-out.
+    fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a>;
+
+    /// The largest request body, in bytes before compression, that the destination is expected to
+    /// take; batches are cut below it.
+    fn max_request_bytes(&self) -> usize;
+
+    /// Flushes and closes what can be closed, at shutdown after the last export.
+    fn shutdown<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async {})
+    }
+}
