@@ -1,1 +1,24 @@
-//! A pipeline's queue: written once, read by N cursors.
+//! A pipeline's queue: payloads in order, written once, read by N cursors, one per exporter.
+//!
+//! Promise: an appended payload is handed to every cursor once, in order; its memory is released
+//! when the last cursor has settled it; and for every cursor and tenant
+//! `accepted = delivered + dropped{reason} + queued` holds in items whenever [`Journal::accounts`]
+//! looks, because the account changes under the same lock as the queue.
+//!
+//! A cursor that lags behind its own limits either holds the receivers back ([`OnFull::Refuse`])
+//! or is cut loose ([`OnFull::DropOldest`], counted): it never takes the other cursors down.
+//!
+//! This is the memory variant. The lock is held for a few dozen nanoseconds per request and per
+//! batch, never while waiting and never while a payload is freed.
+
+mod confirm;
+mod cursor;
+mod journal;
+mod limits;
+mod state;
+
+pub use confirm::{Confirm, Confirmed};
+pub use cursor::{Cursor, Entry};
+pub use journal::{CursorReport, Journal, Space};
+pub use limits::{Cost, CursorSpec, Depth, Full, Limits, OnFull};
+pub use state::Settled;

@@ -1,0 +1,94 @@
+//! How much a cursor may lag behind, and what happens then.
+
+/// What a payload, or a queue, amounts to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Payloads.
+    pub requests: u64,
+    /// Items.
+    pub items: u64,
+    /// Retained bytes.
+    pub bytes: u64,
+}
+
+impl Cost {
+    pub(crate) fn add(&mut self, other: Cost) {
+        self.requests += other.requests;
+        self.items += other.items;
+        self.bytes += other.bytes;
+    }
+
+    pub(crate) fn sub(&mut self, other: Cost) {
+        self.requests -= other.requests;
+        self.items -= other.items;
+        self.bytes -= other.bytes;
+    }
+}
+
+/// Limits of one cursor's backlog; `None` is unlimited (the memory budget still holds).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Payloads, the Collector's `sizer: requests`.
+    pub requests: Option<u64>,
+    /// Items, `sizer: items`.
+    pub items: Option<u64>,
+    /// Retained bytes, `sizer: bytes`.
+    pub bytes: Option<u64>,
+}
+
+impl Limits {
+    pub(crate) fn allow(&self, backlog: Cost) -> bool {
+        self.requests.is_none_or(|max| backlog.requests <= max)
+            && self.items.is_none_or(|max| backlog.items <= max)
+            && self.bytes.is_none_or(|max| backlog.bytes <= max)
+    }
+}
+
+/// What a full cursor does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFull {
+    /// New payloads are refused for the whole journal until it has room: nothing is lost.
+    Refuse,
+    /// Its oldest unread payloads are dropped and counted: the other cursors go on unharmed.
+    DropOldest,
+}
+
+/// One exporter's place in a journal.
+#[derive(Debug, Clone)]
+pub struct CursorSpec {
+    /// The exporter's id, for the account and the metrics.
+    pub exporter: String,
+    /// How far it may lag.
+    pub limits: Limits,
+    /// What happens beyond that.
+    pub on_full: OnFull,
+}
+
+/// How far a cursor lags now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// What is not settled yet.
+    pub backlog: Cost,
+    /// How long the oldest of it has been here.
+    pub age: std::time::Duration,
+}
+
+/// A coupled cursor has no room.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Full {
+    /// No room now; it will come.
+    #[error("the queue of exporter {exporter} is full ({requests} requests, {items} items, {bytes} bytes wait); retry later")]
+    Now {
+        /// The cursor that is full.
+        exporter: String,
+        /// Its backlog in payloads.
+        requests: u64,
+        /// Its backlog in items.
+        items: u64,
+        /// Its backlog in retained bytes.
+        bytes: u64,
+    },
+    /// The journal takes nothing any more: the gateway is shutting down.
+    #[error("the gateway is shutting down; retry later or elsewhere")]
+    Closed,
+}
