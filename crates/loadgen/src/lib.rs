@@ -1,1 +1,43 @@
 //! Realistic OTLP payloads of every signal with unique item ids; the sink that checks them.
+//!
+//! What this crate promises:
+//!
+//! - [`Generator`] makes encoded `Export{Metrics,Logs,Trace}ServiceRequest` bodies, the same ones for the
+//!   same [`Spec`]. Every item (data point, log record, span) carries its own id, and the ids of one
+//!   generator are consecutive.
+//! - [`for_each_id`] and [`ids`] find those ids again in any decoded body, however items were merged or
+//!   split on the way. The walk is this crate's own and shares no code with `sluice-wire`, so that it can
+//!   be its oracle.
+//! - [`Tally`] and [`Tallies`] account for ids in bitmaps: sent, delivered, duplicated, lost, unknown.
+//!
+//! ```
+//! use sluice_loadgen::{Generator, Signal, Spec, Tally, ids};
+//!
+//! let mut generator = Generator::new(Spec::gateway(Signal::Metrics));
+//! let request = generator.next_request();
+//! let mut tally = Tally::new();
+//! tally.sent(request.first_id, u64::from(request.items));
+//! for id in ids(Signal::Metrics, &request.body)? {
+//!     tally.delivered(id);
+//! }
+//! assert!(tally.report().is_exact());
+//! # Ok::<(), sluice_loadgen::Malformed>(())
+//! ```
+
+mod generator;
+mod ids;
+mod logs;
+mod metrics;
+mod proto;
+mod random;
+mod resource;
+mod signal;
+mod spec;
+mod tally;
+mod traces;
+
+pub use generator::{Generator, Request};
+pub use ids::{Malformed, for_each_id, ids};
+pub use signal::Signal;
+pub use spec::{FIRST_ID, LANES, Shape, Spec};
+pub use tally::{Report, Tallies, Tally};

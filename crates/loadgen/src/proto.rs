@@ -1,0 +1,247 @@
+//! A protobuf writer that remembers where ids, times and counters stand, so that they can be written over.
+
+/// What to write at a place of a template when a request is made from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Fill {
+    /// The item's id as a six-byte varint.
+    Id,
+    /// The item's id, mixed, as a span id of eight bytes.
+    SpanId,
+    /// The id of the trace whose root is the item, sixteen bytes.
+    TraceId,
+    /// The request's time plus this many nanoseconds, eight bytes.
+    Time(i64),
+    /// A counter that starts at `base` and grows by `step` with each use of the template, eight bytes.
+    Counter { base: u64, step: u64 },
+}
+
+/// A place in a template.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patch {
+    /// Byte offset in the body.
+    pub(crate) at: usize,
+    /// Index of the item the value derives from, counted from the request's first.
+    pub(crate) item: u32,
+    pub(crate) fill: Fill,
+}
+
+/// Writes one message; nested messages are written in place and given their length afterwards.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    body: Vec<u8>,
+    patches: Vec<Patch>,
+}
+
+impl Writer {
+    pub(crate) fn finish(self) -> (Vec<u8>, Vec<Patch>) {
+        (self.body, self.patches)
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.body.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.body.push(value as u8);
+    }
+
+    fn key(&mut self, field: u32, wire_type: u32) {
+        self.varint(u64::from(field << 3 | wire_type));
+    }
+
+    pub(crate) fn uint(&mut self, field: u32, value: u64) {
+        self.key(field, 0);
+        self.varint(value);
+    }
+
+    /// A zigzag-encoded `sint32`.
+    pub(crate) fn sint(&mut self, field: u32, value: i32) {
+        self.uint(field, u64::from((value << 1 ^ value >> 31) as u32));
+    }
+
+    pub(crate) fn fixed32(&mut self, field: u32, value: u32) {
+        self.key(field, 5);
+        self.body.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn fixed64(&mut self, field: u32, value: u64) {
+        self.key(field, 1);
+        self.body.extend_from_slice(&value.to_le_bytes());
+    }
+
+    pub(crate) fn double(&mut self, field: u32, value: f64) {
+        self.fixed64(field, value.to_bits());
+    }
+
+    pub(crate) fn bytes(&mut self, field: u32, value: &[u8]) {
+        self.key(field, 2);
+        self.varint(value.len() as u64);
+        self.body.extend_from_slice(value);
+    }
+
+    pub(crate) fn string(&mut self, field: u32, value: &str) {
+        self.bytes(field, value.as_bytes());
+    }
+
+    /// A packed list of fixed 64-bit values.
+    pub(crate) fn packed_fixed64(&mut self, field: u32, values: impl IntoIterator<Item = u64>) {
+        self.message(field, |w| {
+            for value in values {
+                w.body.extend_from_slice(&value.to_le_bytes());
+            }
+        });
+    }
+
+    /// A packed list of varints.
+    pub(crate) fn packed_uint(&mut self, field: u32, values: impl IntoIterator<Item = u64>) {
+        self.message(field, |w| {
+            for value in values {
+                w.varint(value);
+            }
+        });
+    }
+
+    pub(crate) fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer)) {
+        let start = self.body.len();
+        let first_patch = self.patches.len();
+        write(self);
+        let inner_len = (self.body.len() - start) as u64;
+
+        let mut header = Writer::default();
+        header.key(field, 2);
+        header.varint(inner_len);
+        let header = header.body;
+        for patch in self.patches.iter_mut().skip(first_patch) {
+            patch.at += header.len();
+        }
+        drop(self.body.splice(start..start, header));
+    }
+
+    fn patch(&mut self, item: u32, fill: Fill) {
+        self.patches.push(Patch {
+            at: self.body.len(),
+            item,
+            fill,
+        });
+    }
+
+    /// The id of `item` as a varint field.
+    pub(crate) fn id(&mut self, field: u32, item: u32) {
+        self.key(field, 0);
+        self.patch(item, Fill::Id);
+        self.varint(crate::FIRST_ID);
+    }
+
+    /// The span id that stands for `item`.
+    pub(crate) fn span_id(&mut self, field: u32, item: u32) {
+        self.key(field, 2);
+        self.varint(8);
+        self.patch(item, Fill::SpanId);
+        self.body.extend_from_slice(&[0; 8]);
+    }
+
+    /// The id of the trace whose root span is `root`.
+    pub(crate) fn trace_id(&mut self, field: u32, root: u32) {
+        self.key(field, 2);
+        self.varint(16);
+        self.patch(root, Fill::TraceId);
+        self.body.extend_from_slice(&[0; 16]);
+    }
+
+    /// A span id that belongs to no item of the request.
+    pub(crate) fn fixed_span_id(&mut self, field: u32, id: u64) {
+        self.bytes(field, &id.to_be_bytes());
+    }
+
+    /// A trace id that belongs to no item of the request.
+    pub(crate) fn fixed_trace_id(&mut self, field: u32, id: u64) {
+        self.bytes(field, &(u128::from(id) << 64 | u128::from(!id)).to_be_bytes());
+    }
+
+    /// The request's time plus `offset_nanos`, as `fixed64`.
+    pub(crate) fn time(&mut self, field: u32, offset_nanos: i64) {
+        self.key(field, 1);
+        self.patch(0, Fill::Time(offset_nanos));
+        self.body.extend_from_slice(&[0; 8]);
+    }
+
+    /// A growing count, as `fixed64` or `sfixed64`.
+    pub(crate) fn counter(&mut self, field: u32, base: u64, step: u64) {
+        self.key(field, 1);
+        self.patch(0, Fill::Counter { base, step });
+        self.body.extend_from_slice(&[0; 8]);
+    }
+
+    /// A `KeyValue` whose value is a string.
+    pub(crate) fn string_attribute(&mut self, field: u32, key: &str, value: &str) {
+        self.message(field, |w| {
+            w.string(1, key);
+            w.message(2, |w| w.string(1, value));
+        });
+    }
+
+    /// A `KeyValue` whose value is a boolean.
+    pub(crate) fn bool_attribute(&mut self, field: u32, key: &str, value: bool) {
+        self.message(field, |w| {
+            w.string(1, key);
+            w.message(2, |w| w.uint(2, u64::from(value)));
+        });
+    }
+
+    /// A `KeyValue` whose value is a non-negative integer.
+    pub(crate) fn int_attribute(&mut self, field: u32, key: &str, value: u64) {
+        self.message(field, |w| {
+            w.string(1, key);
+            w.message(2, |w| w.uint(3, value));
+        });
+    }
+
+    /// A `KeyValue` whose value is a double.
+    pub(crate) fn double_attribute(&mut self, field: u32, key: &str, value: f64) {
+        self.message(field, |w| {
+            w.string(1, key);
+            w.message(2, |w| w.double(4, value));
+        });
+    }
+
+    /// The `KeyValue` that carries the id of `item`.
+    pub(crate) fn id_attribute(&mut self, field: u32, item: u32) {
+        self.message(field, |w| {
+            w.string(1, crate::ids::ID_KEY);
+            w.message(2, |w| w.id(3, item));
+        });
+    }
+}
+
+/// Writes `fill` for an item into its place of a body.
+pub(crate) fn apply(body: &mut [u8], patch: &Patch, first_id: u64, unix_nanos: u64, uses: u64) {
+    use crate::random::mix;
+    let id = first_id + u64::from(patch.item);
+    let Some(place) = body.get_mut(patch.at..) else {
+        return;
+    };
+    match patch.fill {
+        Fill::Id => {
+            for (at, byte) in place.iter_mut().take(6).enumerate() {
+                let more = if at < 5 { 0x80 } else { 0 };
+                *byte = (id >> (7 * at)) as u8 & 0x7f | more;
+            }
+        }
+        Fill::SpanId => put(place, mix(id)),
+        Fill::TraceId => {
+            // The high half only has to differ from the span id of the root.
+            put(place, mix(id ^ 0x5351_4c55_4943_4531));
+            if let Some(low) = place.get_mut(8..) {
+                put(low, mix(id));
+            }
+        }
+        Fill::Time(offset_nanos) => put(place, unix_nanos.saturating_add_signed(offset_nanos)),
+        Fill::Counter { base, step } => put(place, base.wrapping_add(step.wrapping_mul(uses))),
+    }
+}
+
+fn put(place: &mut [u8], value: u64) {
+    if let Some(place) = place.first_chunk_mut::<8>() {
+        *place = value.to_le_bytes();
+    }
+}
