@@ -1,0 +1,241 @@
+//! Reading protobuf from borrowed bytes: varints, keys, fields.
+//!
+//! Everything here accepts exactly what prost accepts: varints of up to ten bytes whose tenth is at most 1,
+//! keys that fit 32 bits with a field number of at least 1, groups that are balanced, and at most
+//! [`MAX_DEPTH`] levels.
+
+use crate::error::Fault;
+
+/// Levels of messages and groups below the request; prost's recursion limit.
+pub(crate) const MAX_DEPTH: u32 = 100;
+
+/// Wire types of the protobuf encoding.
+pub(crate) mod wire {
+    pub const VARINT: u8 = 0;
+    pub const FIXED64: u8 = 1;
+    pub const LEN: u8 = 2;
+    pub const START_GROUP: u8 = 3;
+    pub const END_GROUP: u8 = 4;
+    pub const FIXED32: u8 = 5;
+}
+
+/// Reads a varint of any length from the front of `bytes`.
+#[inline]
+pub(crate) fn varint(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
+    match bytes {
+        [a, rest @ ..] if *a < 0x80 => Ok((u64::from(*a), rest)),
+        [a, b, rest @ ..] if *b < 0x80 => Ok((u64::from(*a & 0x7f) | u64::from(*b) << 7, rest)),
+        _ => varint_long(bytes),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn varint_long(bytes: &[u8]) -> Result<(u64, &[u8]), Fault> {
+    let mut value = 0u64;
+    for (index, byte) in bytes.iter().enumerate().take(10) {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if *byte < 0x80 {
+            if index == 9 && *byte > 1 {
+                return Err(Fault::Varint);
+            }
+            return Ok((value, &bytes[index + 1..]));
+        }
+    }
+    Err(if bytes.len() < 10 {
+        Fault::Truncated
+    } else {
+        Fault::Varint
+    })
+}
+
+/// Skips a varint without computing it.
+#[inline]
+pub(crate) fn skip_varint(bytes: &[u8]) -> Result<&[u8], Fault> {
+    match bytes {
+        [a, rest @ ..] if *a < 0x80 => Ok(rest),
+        _ => varint(bytes).map(|(_, rest)| rest),
+    }
+}
+
+/// Reads a length and splits the value it announces from what follows.
+#[inline]
+pub(crate) fn delimited(bytes: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+    let (len, rest) = varint(bytes)?;
+    let len = usize::try_from(len).map_err(|_| Fault::Truncated)?;
+    rest.split_at_checked(len).ok_or(Fault::Truncated)
+}
+
+/// Reads a field key: number and wire type.
+#[inline]
+pub(crate) fn key(bytes: &[u8]) -> Result<(u32, u8, &[u8]), Fault> {
+    let (key, rest) = varint(bytes)?;
+    let key = u32::try_from(key).map_err(|_| Fault::Key)?;
+    let wire = (key & 7) as u8;
+    if key < 8 || wire > wire::FIXED32 {
+        return Err(Fault::Key);
+    }
+    Ok((key >> 3, wire, rest))
+}
+
+/// One field as found on the wire.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Field<'a> {
+    /// Field number.
+    pub number: u32,
+    /// Wire type; never `END_GROUP`.
+    pub wire: u8,
+    /// The value: the varint's bytes, the 4 or 8 fixed bytes, the delimited bytes, or the whole group's inside
+    /// with its end key.
+    pub value: &'a [u8],
+    /// Key, length and value.
+    pub framed: &'a [u8],
+}
+
+impl<'a> Field<'a> {
+    /// The value as a delimited one; `None` for another wire type.
+    #[inline]
+    pub fn bytes(&self) -> Option<&'a [u8]> {
+        (self.wire == wire::LEN).then_some(self.value)
+    }
+
+    /// The value as a varint; `None` for another wire type.
+    #[inline]
+    pub fn varint(&self) -> Option<u64> {
+        if self.wire != wire::VARINT {
+            return None;
+        }
+        varint(self.value).ok().map(|(value, _)| value)
+    }
+
+    /// The value as eight fixed bytes; `None` for another wire type.
+    #[inline]
+    pub fn fixed64(&self) -> Option<u64> {
+        if self.wire != wire::FIXED64 {
+            return None;
+        }
+        self.value
+            .first_chunk::<8>()
+            .map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// The value as four fixed bytes; `None` for another wire type.
+    #[inline]
+    pub fn fixed32(&self) -> Option<u32> {
+        if self.wire != wire::FIXED32 {
+            return None;
+        }
+        self.value
+            .first_chunk::<4>()
+            .map(|bytes| u32::from_le_bytes(*bytes))
+    }
+}
+
+/// Takes one field from the front of `bytes`; `levels` is how many more levels may open below.
+#[inline]
+pub(crate) fn field(bytes: &[u8], levels: u32) -> Result<(Field<'_>, &[u8]), Fault> {
+    let (number, wire, after_key) = key(bytes)?;
+    let (value, rest) = value(number, wire, after_key, levels)?;
+    let framed = &bytes[..bytes.len() - rest.len()];
+    Ok((
+        Field {
+            number,
+            wire,
+            value,
+            framed,
+        },
+        rest,
+    ))
+}
+
+/// Takes the value of a field whose key has been read.
+#[inline]
+pub(crate) fn value(number: u32, wire: u8, bytes: &[u8], levels: u32) -> Result<(&[u8], &[u8]), Fault> {
+    match wire {
+        wire::LEN => delimited(bytes),
+        wire::VARINT => {
+            let rest = skip_varint(bytes)?;
+            Ok((&bytes[..bytes.len() - rest.len()], rest))
+        }
+        wire::FIXED64 => bytes.split_at_checked(8).ok_or(Fault::Truncated),
+        wire::FIXED32 => bytes.split_at_checked(4).ok_or(Fault::Truncated),
+        wire::START_GROUP => {
+            let rest = group(number, bytes, levels)?;
+            Ok((&bytes[..bytes.len() - rest.len()], rest))
+        }
+        _ => Err(Fault::Group),
+    }
+}
+
+/// Skips a group whose start key has been read; `levels` is how many more levels may open, this one included.
+#[cold]
+fn group(number: u32, mut bytes: &[u8], levels: u32) -> Result<&[u8], Fault> {
+    if levels == 0 {
+        return Err(Fault::Depth);
+    }
+    loop {
+        let (inner, wire, rest) = key(bytes)?;
+        if wire == wire::END_GROUP {
+            return if inner == number {
+                Ok(rest)
+            } else {
+                Err(Fault::Group)
+            };
+        }
+        // As prost: any field, not only a group, needs one level to be skipped.
+        if levels == 1 {
+            return Err(Fault::Depth);
+        }
+        bytes = value(inner, wire, rest, levels - 1)?.1;
+    }
+}
+
+/// The fields of one message, in wire order. Ends early on malformed bytes, so it belongs on validated ones.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    #[inline]
+    pub fn of(message: &'a [u8]) -> Self {
+        Self { rest: message }
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Field<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Field<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        match field(self.rest, MAX_DEPTH) {
+            Ok((field, rest)) => {
+                self.rest = rest;
+                Some(field)
+            }
+            Err(_) => {
+                self.rest = &[];
+                None
+            }
+        }
+    }
+}
+
+/// Appends a varint.
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Bytes a varint takes.
+#[inline]
+pub(crate) const fn varint_len(value: u64) -> usize {
+    // 9/64 is a shade above 1/7, exact for 1 to 64 bits.
+    (((64 - (value | 1).leading_zeros()) * 9 + 64) / 64) as usize
+}
