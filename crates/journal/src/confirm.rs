@@ -1,16 +1,18 @@
 //! Who waits for a payload's delivery.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
+use sluice_telemetry::DropReason;
 use tokio::sync::oneshot;
 
 /// What came of a payload at all its cursors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Confirmed {
-    /// Items given up at the cursor that gave up most of them; 0 when every exporter has them all.
-    pub dropped: u64,
+    /// Items given up at the cursor that gave up most of them, and why; `None` when every exporter
+    /// has them all.
+    pub dropped: Option<(DropReason, u64)>,
 }
 
 /// Tells one waiting request, once, when every cursor has settled its payload.
@@ -20,8 +22,13 @@ pub struct Confirm(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     cursors: AtomicU32,
-    dropped: AtomicU64,
-    done: Mutex<Option<oneshot::Sender<Confirmed>>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    dropped: Option<(DropReason, u64)>,
+    done: Option<oneshot::Sender<Confirmed>>,
 }
 
 impl Confirm {
@@ -30,19 +37,21 @@ impl Confirm {
         let (done, waiting) = oneshot::channel();
         let inner = Inner {
             cursors: AtomicU32::new(cursors),
-            dropped: AtomicU64::new(0),
-            done: Mutex::new(Some(done)),
+            state: Mutex::new(State { dropped: None, done: Some(done) }),
         };
         (Self(Arc::new(inner)), waiting)
     }
 
-    pub(crate) fn cursor_done(&self, dropped: u64) {
-        self.0.dropped.fetch_max(dropped, Ordering::AcqRel);
+    pub(crate) fn cursor_done(&self, dropped: Option<(DropReason, u64)>) {
+        let mut state = self.0.state.lock();
+        if dropped.map(|(_, items)| items) > state.dropped.map(|(_, items)| items) {
+            state.dropped = dropped;
+        }
         if self.0.cursors.fetch_sub(1, Ordering::AcqRel) == 1
-            && let Some(done) = self.0.done.lock().take()
+            && let Some(done) = state.done.take()
         {
             // Nobody listens any more when the client hung up; the payload is settled all the same.
-            let _ = done.send(Confirmed { dropped: self.0.dropped.load(Ordering::Acquire) });
+            let _ = done.send(Confirmed { dropped: state.dropped });
         }
     }
 }

@@ -205,7 +205,7 @@ mod tests {
         assert!(waiting.try_recv().is_err());
         cursors[1].next().await.unwrap();
         cursors[1].settle(&[Settled { seq: 0, delivered: 3, dropped: Some((DropReason::PayloadFault, 2)) }]);
-        assert_eq!(waiting.await.unwrap(), Confirmed { dropped: 2 });
+        assert_eq!(waiting.await.unwrap(), Confirmed { dropped: Some((DropReason::PayloadFault, 2)) });
     }
 
     /// Scenario: the journal closes with one payload in flight and one unread; then the deadline.

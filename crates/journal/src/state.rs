@@ -48,8 +48,8 @@ struct Slot {
     received_at: Instant,
     /// Cursors that have not settled it.
     pending: u32,
-    /// Items given up at the cursor settled last, for the confirmation.
-    dropped: Vec<u64>,
+    /// Items given up by cursor and the last reason, if somebody waits for the confirmation.
+    dropped: Vec<Option<(DropReason, u64)>>,
 }
 
 struct CursorState {
@@ -213,8 +213,9 @@ impl State {
         if let Some((reason, items)) = settled.dropped {
             account.drop_items(reason, items);
             if slot.confirm.is_some() {
-                slot.dropped.resize(cursors, 0);
-                slot.dropped[index] += items;
+                slot.dropped.resize(cursors, None);
+                let before = slot.dropped[index].map_or(0, |(_, items)| items);
+                slot.dropped[index] = Some((reason, before + items));
             }
         }
         if !complete {
@@ -223,7 +224,7 @@ impl State {
         cursor.backlog.sub(Cost { items: 0, ..slot.cost });
         slot.pending -= 1;
         if let Some(confirm) = &slot.confirm {
-            confirm.cursor_done(slot.dropped.get(index).copied().unwrap_or(0));
+            confirm.cursor_done(slot.dropped.get(index).copied().flatten());
         }
         if slot.pending == 0 {
             slot.confirm = None;

@@ -1,5 +1,24 @@
-//! From a journal to a destination: batching, the in-flight window, settle and retry policy.
+//! From a receiver to a destination: intake into the journals, batching, the in-flight window,
+//! settle and retry policy.
+//!
+//! Promise: every item a receiver was told is accepted ends in exactly one of delivered or
+//! dropped{reason} at every exporter of its pipelines, or is still queued; one dead exporter never
+//! holds up another; an endpoint fault never drains a backlog.
+//!
+//! Read [`Intake::take`], then [`deliver`]. What decides ([`Batch`]ing, gate, window, retry) is
+//! sans-IO: time is a parameter.
 
+mod batcher;
+mod delivery;
 mod exporter;
+mod gate;
+mod intake;
+mod retry;
+mod window;
 
+pub use batcher::{BatchSettings, Sizer, contiguous, kind};
+pub use delivery::{DeliverySettings, deliver};
 pub use exporter::{Batch, Export, Exporter, Part, Verdict};
+pub use gate::{FIRST_PROBE, MAX_PAYLOAD_FAULTS_IN_A_ROW, MAX_PROBE_INTERVAL};
+pub use intake::{AckLevel, Intake, NotTaken, Route, Taken};
+pub use retry::RetrySettings;

@@ -1,0 +1,336 @@
+//! Gathering payload slices into batches. Sans-IO: payloads and the time go in, batches come out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sluice_journal::Entry;
+use sluice_payload::{Payload, Signal};
+use sluice_wire::{Kind, Limit};
+use tokio::time::Instant;
+
+use crate::{Batch, Part};
+
+/// What `min_size` and `max_size` count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sizer {
+    /// Data points, log records, spans.
+    Items,
+    /// Bytes of the request body, not compressed.
+    Bytes,
+    /// Received requests.
+    Requests,
+}
+
+/// When a batch is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchSettings {
+    /// Send when the batch holds this much.
+    pub min_size: u64,
+    /// Never send more than this; a larger payload is split. `None` is unlimited.
+    pub max_size: Option<u64>,
+    /// What the sizes count.
+    pub sizer: Sizer,
+    /// Send what there is when the oldest of it waited this long. Zero sends every payload by itself.
+    pub flush_timeout: Duration,
+}
+
+impl Default for BatchSettings {
+    /// The Collector's `batch` processor: 8192 items or 200 ms.
+    fn default() -> Self {
+        Self {
+            min_size: 8192,
+            max_size: None,
+            sizer: Sizer::Items,
+            flush_timeout: Duration::from_millis(200),
+        }
+    }
+}
+
+/// A batch that knows which payloads its parts come from.
+#[derive(Debug, Clone)]
+pub(crate) struct Tracked {
+    pub batch: Batch,
+    /// One a part.
+    pub sources: Vec<Source>,
+}
+
+/// Where a part comes from. Holding the payload keeps its bytes charged until the part is settled.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub seq: u64,
+    _payload: Arc<Payload>,
+}
+
+impl Tracked {
+    fn new(signal: Signal) -> Self {
+        Self { batch: Batch { signal, parts: Vec::new() }, sources: Vec::new() }
+    }
+
+    /// Two batches of about half the size each, or `None` when one item cannot be halved.
+    pub fn halve(mut self) -> Result<(Tracked, Tracked), Tracked> {
+        let signal = self.batch.signal;
+        if self.batch.parts.len() > 1 {
+            let middle = self.batch.parts.len() / 2;
+            let tail = Tracked {
+                batch: Batch { signal, parts: self.batch.parts.split_off(middle) },
+                sources: self.sources.split_off(middle),
+            };
+            return Ok((self, tail));
+        }
+        let items = self.batch.items();
+        let Some(pieces) = (items > 1).then(|| cut(signal, &self.batch.parts[0], Limit::Items(items.div_ceil(2)))).flatten()
+        else {
+            return Err(self);
+        };
+        let mut halves = (Tracked::new(signal), Tracked::new(signal));
+        for (index, part) in pieces.into_iter().enumerate() {
+            let half = if index == 0 { &mut halves.0 } else { &mut halves.1 };
+            half.batch.parts.push(part);
+            half.sources.push(self.sources[0].clone());
+        }
+        Ok(halves)
+    }
+}
+
+/// Splits a part; `None` when it stays one piece.
+fn cut(signal: Signal, part: &Part, limit: Limit) -> Option<Vec<Part>> {
+    match sluice_wire::split(kind(signal), &part.body, limit) {
+        Ok(pieces) if pieces.len() > 1 => Some(
+            pieces
+                .into_iter()
+                .map(|piece| Part { items: piece.items, body: piece.chain.to_bytes(), frame: None })
+                .collect(),
+        ),
+        Ok(_) => None,
+        Err(error) => {
+            // Only a body that was let in with shallow validation can get here: send it whole.
+            tracing::warn!(%error, "a payload could not be split; it is sent whole");
+            None
+        }
+    }
+}
+
+/// The wire kind of a signal.
+pub fn kind(signal: Signal) -> Kind {
+    match signal {
+        Signal::Metrics => Kind::Metrics,
+        Signal::Logs => Kind::Logs,
+        Signal::Traces => Kind::Traces,
+        Signal::Profiles => Kind::Profiles,
+    }
+}
+
+/// Gathers one cursor's payloads.
+#[derive(Debug)]
+pub(crate) struct Batcher {
+    settings: BatchSettings,
+    max_bytes: usize,
+    current: Tracked,
+    size: u64,
+    bytes: usize,
+    opened: Option<Instant>,
+}
+
+impl Batcher {
+    /// `max_bytes` caps every batch, whatever the settings count.
+    pub fn new(signal: Signal, settings: BatchSettings, max_bytes: usize) -> Self {
+        Self { settings, max_bytes, current: Tracked::new(signal), size: 0, bytes: 0, opened: None }
+    }
+
+    /// When the batch being gathered has to go, if there is one.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.opened.map(|opened| opened + self.settings.flush_timeout)
+    }
+
+    /// Takes a payload; batches that are full by it are pushed to `ready`.
+    pub fn push(&mut self, entry: Entry, now: Instant, ready: &mut Vec<Tracked>) {
+        let payload = entry.payload;
+        let whole = Part { body: payload.body.clone(), items: payload.items, frame: payload.frame.clone() };
+        let source = Source { seq: entry.seq, _payload: payload };
+        let signal = self.current.batch.signal;
+        match self.limit(&whole).and_then(|limit| cut(signal, &whole, limit)) {
+            Some(parts) => parts.into_iter().for_each(|part| self.add(part, source.clone(), now, ready)),
+            None => self.add(whole, source, now, ready),
+        }
+    }
+
+    /// The limit a part breaks all by itself, if any.
+    fn limit(&self, part: &Part) -> Option<Limit> {
+        let max = self.settings.max_size.unwrap_or(u64::MAX);
+        match self.settings.sizer {
+            Sizer::Items if part.items > max => Some(Limit::Items(max)),
+            Sizer::Bytes if part.body.len() as u64 > max => Some(Limit::Bytes(max as usize)),
+            _ => (part.body.len() > self.max_bytes).then_some(Limit::Bytes(self.max_bytes)),
+        }
+    }
+
+    fn add(&mut self, part: Part, source: Source, now: Instant, ready: &mut Vec<Tracked>) {
+        let size = self.size_of(&part);
+        let over = |total: u64, max: Option<u64>| max.is_some_and(|max| total > max);
+        if over(self.size + size, self.settings.max_size) || self.bytes + part.body.len() > self.max_bytes {
+            self.flush(ready);
+        }
+        self.size += size;
+        self.bytes += part.body.len();
+        self.opened.get_or_insert(now);
+        self.current.batch.parts.push(part);
+        self.current.sources.push(source);
+        let alone = !self.current.batch.signal.concatenates() || self.settings.flush_timeout.is_zero();
+        if alone || self.size >= self.settings.min_size || self.bytes >= self.max_bytes {
+            self.flush(ready);
+        }
+    }
+
+    fn size_of(&self, part: &Part) -> u64 {
+        match self.settings.sizer {
+            Sizer::Items => part.items,
+            Sizer::Bytes => part.body.len() as u64,
+            Sizer::Requests => 1,
+        }
+    }
+
+    /// Pushes what there is to `ready`.
+    pub fn flush(&mut self, ready: &mut Vec<Tracked>) {
+        if self.current.sources.is_empty() {
+            return;
+        }
+        let next = Tracked::new(self.current.batch.signal);
+        ready.push(std::mem::replace(&mut self.current, next));
+        self.size = 0;
+        self.bytes = 0;
+        self.opened = None;
+    }
+}
+
+/// A body as one `Bytes`, for those who need it in one piece.
+pub fn contiguous(batch: &Batch) -> Bytes {
+    match batch.parts.as_slice() {
+        [one] => one.body.clone(),
+        parts => parts.iter().fold(Vec::with_capacity(batch.bytes()), |mut all, part| {
+            all.extend_from_slice(&part.body);
+            all
+        })
+        .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_payload::TenantId;
+
+    use super::*;
+
+    /// A logs request with `n` empty log records in one resource and scope.
+    pub(crate) fn logs(n: usize) -> Bytes {
+        let records: Vec<u8> = std::iter::repeat_n([0x12, 0x00], n).flatten().collect();
+        let wrap = |inner: Vec<u8>, tag: u8| {
+            let mut out = vec![tag];
+            let mut len = inner.len();
+            while len >= 0x80 {
+                out.push(len as u8 | 0x80);
+                len >>= 7;
+            }
+            out.push(len as u8);
+            out.extend(inner);
+            out
+        };
+        wrap(wrap(records, 0x12), 0x0a).into()
+    }
+
+    fn entry(seq: u64, items: usize) -> Entry {
+        let payload = Payload {
+            signal: Signal::Logs,
+            body: logs(items),
+            frame: None,
+            items: items as u64,
+            tenant: TenantId::DEFAULT,
+            received_at: std::time::Instant::now(),
+            permit: None,
+        };
+        Entry { seq, payload: Arc::new(payload) }
+    }
+
+    fn items(batches: &[Tracked]) -> Vec<Vec<(u64, u64)>> {
+        batches
+            .iter()
+            .map(|b| b.sources.iter().zip(&b.batch.parts).map(|(s, p)| (s.seq, p.items)).collect())
+            .collect()
+    }
+
+    /// Scenario: payloads of 3 items, `min_size` 5, `max_size` 7; one of 20.
+    /// Guarantees: a batch goes when full, never above the maximum, a large payload is cut, order
+    /// and every item are kept, and the deadline starts with the oldest payload.
+    #[test]
+    fn batches_by_items() {
+        let settings = BatchSettings { min_size: 5, max_size: Some(7), ..Default::default() };
+        let mut batcher = Batcher::new(Signal::Logs, settings, usize::MAX);
+        let start = Instant::now();
+        let mut ready = Vec::new();
+        assert_eq!(batcher.deadline(), None);
+        batcher.push(entry(0, 3), start, &mut ready);
+        assert_eq!(batcher.deadline(), Some(start + settings.flush_timeout));
+        batcher.push(entry(1, 3), start, &mut ready);
+        batcher.push(entry(2, 3), start, &mut ready);
+        batcher.push(entry(3, 20), start, &mut ready);
+        batcher.flush(&mut ready);
+        let got = items(&ready);
+        assert_eq!(got[0], [(0, 3), (1, 3)]);
+        assert!(got.iter().all(|batch| batch.iter().map(|(_, n)| n).sum::<u64>() <= 7), "{got:?}");
+        assert_eq!(got.iter().flatten().map(|(_, n)| n).sum::<u64>(), 29);
+        assert!(got.iter().flatten().map(|(seq, _)| seq).is_sorted());
+        for tracked in &ready {
+            assert_eq!(sluice_wire::count(Kind::Logs, &contiguous(&tracked.batch)).unwrap(), tracked.batch.items());
+        }
+    }
+
+    /// Scenario: the destination takes 30 bytes at most; the settings count items.
+    /// Guarantees: no batch is larger in bytes.
+    #[test]
+    fn bytes_are_capped_whatever_the_sizer() {
+        let mut batcher = Batcher::new(Signal::Logs, BatchSettings::default(), 30);
+        let mut ready = Vec::new();
+        for seq in 0..5 {
+            batcher.push(entry(seq, 6 + 20 * seq as usize), Instant::now(), &mut ready);
+        }
+        batcher.flush(&mut ready);
+        assert!(ready.iter().all(|b| b.batch.bytes() <= 30));
+        assert_eq!(ready.iter().map(|b| b.batch.items()).sum::<u64>(), 5 * 6 + 200);
+    }
+
+    /// Scenario: profiles, whose requests cannot be laid end to end.
+    /// Guarantees: one payload a batch.
+    #[test]
+    fn profiles_are_never_merged() {
+        let mut batcher = Batcher::new(Signal::Profiles, BatchSettings::default(), usize::MAX);
+        let mut ready = Vec::new();
+        batcher.push(entry(0, 1), Instant::now(), &mut ready);
+        batcher.push(entry(1, 1), Instant::now(), &mut ready);
+        assert_eq!(items(&ready), [[(0, 1)], [(1, 1)]]);
+    }
+
+    /// Scenario: halving again and again.
+    /// Guarantees: first between payloads, then between items, down to one item, losing none.
+    #[test]
+    fn halving_ends_at_one_item() {
+        let mut batcher = Batcher::new(Signal::Logs, BatchSettings::default(), usize::MAX);
+        let mut ready = Vec::new();
+        batcher.push(entry(0, 3), Instant::now(), &mut ready);
+        batcher.push(entry(1, 5), Instant::now(), &mut ready);
+        batcher.flush(&mut ready);
+        let mut singles = 0;
+        while let Some(tracked) = ready.pop() {
+            match tracked.halve() {
+                Ok((head, tail)) => {
+                    assert!(head.batch.items() > 0 && tail.batch.items() > 0);
+                    ready.extend([head, tail]);
+                }
+                Err(single) => {
+                    assert_eq!(single.batch.items(), 1);
+                    singles += 1;
+                }
+            }
+        }
+        assert_eq!(singles, 8);
+    }
+}

@@ -1,0 +1,337 @@
+//! One exporter's actor: reads its cursor, batches, sends through the in-flight window, settles.
+//!
+//! The rules, by [`Verdict`]:
+//!
+//! | verdict | what follows |
+//! |---|---|
+//! | delivered | settled; what the destination rejected is counted as `partial_success`, never retried |
+//! | retry | the same batch again after the destination's delay, else exponential backoff with jitter |
+//! | too large | halved, between payloads, then between items; a single item is dropped, counted |
+//! | payload fault | bisected between payloads; the poison payload is dropped, counted, and logged |
+//! | endpoint fault | nothing is dropped: the backlog is held, an alarm raised, one probe at a time sent |
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluice_journal::{Cursor, Settled};
+use sluice_payload::Signal;
+use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::batcher::{BatchSettings, Batcher, Tracked};
+use crate::gate::{Gate, Pass};
+use crate::retry::RetrySettings;
+use crate::window::Window;
+use crate::{Exporter, Verdict};
+
+/// How one exporter delivers in one pipeline.
+#[derive(Debug, Clone)]
+pub struct DeliverySettings {
+    /// The exporter's id.
+    pub exporter: String,
+    /// How payloads are gathered.
+    pub batch: BatchSettings,
+    /// How failures are retried.
+    pub retry: RetrySettings,
+    /// Requests under way at once, at most (`num_consumers`).
+    pub max_in_flight: usize,
+}
+
+struct Delivery {
+    settings: DeliverySettings,
+    signal: Signal,
+    exporter: Arc<dyn Exporter>,
+    cursor: Cursor,
+    gate: Mutex<Gate>,
+    gate_changed: Notify,
+    window: Mutex<Window>,
+    window_changed: Notify,
+    draws: AtomicU64,
+    metrics: DeliveryMetrics,
+}
+
+struct DeliveryMetrics {
+    requests: Counter,
+    failed: Counter,
+    held: Gauge,
+    in_flight: Gauge,
+}
+
+impl DeliveryMetrics {
+    fn new(registry: &Registry, pipeline: &str, exporter: &str, signal: Signal) -> Self {
+        let labels = || {
+            vec![("exporter", exporter.to_owned()), ("pipeline", pipeline.to_owned()), ("signal", signal.to_string())]
+        };
+        Self {
+            requests: registry.counter("sluice_exporter_requests_total", "Export requests sent, retries included.", labels()),
+            failed: registry.counter(
+                "sluice_exporter_failed_items_total",
+                "Items in export attempts that failed; those that will be retried are counted at each attempt.",
+                labels(),
+            ),
+            held: registry.gauge(
+                "sluice_exporter_held",
+                "1 while the destination refuses everything and the backlog is held: somebody has to mend it.",
+                labels(),
+            ),
+            in_flight: registry.gauge("sluice_exporter_in_flight_requests", "Export requests under way.", labels()),
+        }
+    }
+}
+
+/// Runs one exporter's cursor until its journal is closed and everything read from it is settled.
+pub async fn deliver(
+    mut cursor: Cursor,
+    signal: Signal,
+    exporter: Arc<dyn Exporter>,
+    settings: DeliverySettings,
+    registry: Registry,
+) {
+    let mut batcher = Batcher::new(signal, settings.batch, exporter.max_request_bytes());
+    let metrics = DeliveryMetrics::new(&registry, cursor.pipeline(), &settings.exporter, signal);
+    let delivery = Arc::new(Delivery {
+        window: Mutex::new(Window::new(settings.max_in_flight)),
+        settings,
+        signal,
+        exporter,
+        cursor: cursor.clone(),
+        gate: Mutex::new(Gate::new()),
+        gate_changed: Notify::new(),
+        window_changed: Notify::new(),
+        draws: AtomicU64::new(RandomState::new().build_hasher().finish()),
+        metrics,
+    });
+    let mut under_way = JoinSet::new();
+    let mut ready = Vec::new();
+    let mut open = true;
+    while open {
+        let deadline = batcher.deadline();
+        tokio::select! {
+            entry = cursor.next() => match entry {
+                Some(entry) => batcher.push(entry, Instant::now(), &mut ready),
+                None => {
+                    batcher.flush(&mut ready);
+                    open = false;
+                }
+            },
+            () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => {
+                batcher.flush(&mut ready);
+            }
+        }
+        for tracked in ready.drain(..) {
+            delivery.enter_window().await;
+            under_way.spawn(delivery.clone().send(tracked));
+        }
+        while under_way.try_join_next().is_some() {}
+    }
+    while under_way.join_next().await.is_some() {}
+    delivery.exporter.shutdown().await;
+}
+
+impl Delivery {
+    async fn enter_window(&self) {
+        loop {
+            let changed = self.window_changed.notified();
+            if self.window.lock().try_enter() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Sends one batch until all of it is settled.
+    async fn send(self: Arc<Self>, tracked: Tracked) {
+        self.metrics.in_flight.add(1);
+        let mut work = vec![tracked];
+        // Depth first, head first: order is kept, and the list stays as short as the bisection is deep.
+        while let Some(tracked) = work.pop() {
+            self.send_one(tracked, &mut work).await;
+        }
+        self.metrics.in_flight.add(-1);
+        self.window.lock().leave();
+        self.window_changed.notify_waiters();
+    }
+
+    /// Sends `tracked` until it is settled, or pushes its halves to `work`.
+    async fn send_one(&self, tracked: Tracked, work: &mut Vec<Tracked>) {
+        let started = Instant::now();
+        let mut attempt = 0;
+        loop {
+            let probe = self.wait_for_gate().await;
+            self.metrics.requests.add(1);
+            let verdict = self.exporter.export(&tracked.batch).await;
+            if !matches!(verdict, Verdict::Delivered { .. }) {
+                self.metrics.failed.add(tracked.batch.items());
+            }
+            match verdict {
+                Verdict::Delivered { rejected, message } => {
+                    self.destination_accepted();
+                    self.settle_delivered(&tracked, rejected, message);
+                    return;
+                }
+                Verdict::Retry { after, reason } => {
+                    if probe {
+                        self.gate.lock().probe_inconclusive(Instant::now());
+                        self.gate_changed.notify_waiters();
+                    }
+                    self.window.lock().shrank();
+                    let delay = after.unwrap_or_else(|| self.settings.retry.delay(attempt, self.draw()));
+                    if self.gives_up(started, delay) {
+                        tracing::error!(
+                            exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(), reason,
+                            "gave up a batch: retry_on_failure.max_elapsed_time has passed (set it to 0 to retry for ever)"
+                        );
+                        self.settle_dropped(&tracked, DropReason::RetryExhausted);
+                        return;
+                    }
+                    // The first failure of a batch is worth a line; the rest of an outage is in the metrics.
+                    if attempt == 0 {
+                        tracing::warn!(
+                            exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(),
+                            ?delay, reason, "export failed; it will be retried"
+                        );
+                    }
+                    attempt = attempt.saturating_add(1);
+                    tokio::time::sleep(delay).await;
+                }
+                Verdict::TooLarge { reason } => {
+                    // An answer about this request alone: the destination works.
+                    self.destination_accepted();
+                    return self.halve_or_drop(tracked, work, &reason);
+                }
+                Verdict::PayloadFault { reason } => {
+                    if tracked.sources.len() > 1 {
+                        if probe {
+                            self.gate.lock().probe_inconclusive(Instant::now());
+                            self.gate_changed.notify_waiters();
+                        }
+                        return self.halve_or_drop(tracked, work, &reason);
+                    }
+                    if !self.gate.lock().payload_refused() {
+                        return self.drop_payload(&tracked, &reason);
+                    }
+                    self.hold(probe, &format!("every payload is refused: {reason}"));
+                }
+                Verdict::EndpointFault { reason } => self.hold(probe, &reason),
+            }
+        }
+    }
+
+    /// Waits until a request may be sent; true when it is the probe of a held destination.
+    async fn wait_for_gate(&self) -> bool {
+        loop {
+            let changed = self.gate_changed.notified();
+            let pass = self.gate.lock().pass(Instant::now());
+            match pass {
+                Pass::Open => return false,
+                Pass::Probe => return true,
+                Pass::Wait(until) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = sleep_until(until) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn destination_accepted(&self) {
+        let was_held = {
+            let mut gate = self.gate.lock();
+            let held = gate.is_held();
+            gate.accepted();
+            held
+        };
+        if was_held {
+            self.metrics.held.set(0);
+            tracing::info!(exporter = self.settings.exporter, signal = %self.signal, "the destination accepts again; the backlog goes on");
+            self.gate_changed.notify_waiters();
+        }
+        self.window.lock().grew();
+    }
+
+    fn hold(&self, probe: bool, reason: &str) {
+        let news = self.gate.lock().hold(Instant::now(), probe);
+        self.gate_changed.notify_waiters();
+        if news {
+            self.metrics.held.set(1);
+            tracing::error!(
+                exporter = self.settings.exporter, signal = %self.signal, reason,
+                "the destination refuses everything; the backlog is held, nothing is dropped, and it is probed until \
+                 it accepts: check its endpoint, its credentials and that it takes this signal"
+            );
+        }
+    }
+
+    fn gives_up(&self, started: Instant, delay: Duration) -> bool {
+        let retry = &self.settings.retry;
+        !retry.enabled || retry.max_elapsed_time.is_some_and(|max| started.elapsed() + delay > max)
+    }
+
+    fn halve_or_drop(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) {
+        match tracked.halve() {
+            Ok((head, tail)) => work.extend([tail, head]),
+            Err(single) => self.drop_payload(&single, reason),
+        }
+    }
+
+    fn drop_payload(&self, tracked: &Tracked, reason: &str) {
+        tracing::error!(
+            exporter = self.settings.exporter, signal = %self.signal,
+            items = tracked.batch.items(), bytes = tracked.batch.bytes(), reason,
+            "dropped a payload that the destination refuses for good"
+        );
+        self.settle_dropped(tracked, DropReason::PayloadFault);
+    }
+
+    fn settle_dropped(&self, tracked: &Tracked, reason: DropReason) {
+        let settled: Vec<_> = tracked
+            .sources
+            .iter()
+            .zip(&tracked.batch.parts)
+            .map(|(source, part)| Settled { seq: source.seq, delivered: 0, dropped: Some((reason, part.items)) })
+            .collect();
+        self.cursor.settle(&settled);
+    }
+
+    /// The destination says how many items it rejected, not which: they are taken from the first
+    /// payloads. The sum is exact; the share of each payload is not known to anybody.
+    fn settle_delivered(&self, tracked: &Tracked, rejected: u64, message: Option<String>) {
+        let mut rejected = rejected.min(tracked.batch.items());
+        if rejected > 0 || message.is_some() {
+            tracing::warn!(
+                exporter = self.settings.exporter, signal = %self.signal, rejected,
+                message = message.as_deref().unwrap_or_default(), "partial success"
+            );
+        }
+        let settled: Vec<_> = tracked
+            .sources
+            .iter()
+            .zip(&tracked.batch.parts)
+            .map(|(source, part)| {
+                let here = rejected.min(part.items);
+                rejected -= here;
+                let dropped = (here > 0).then_some((DropReason::PartialSuccess, here));
+                Settled { seq: source.seq, delivered: part.items - here, dropped }
+            })
+            .collect();
+        self.cursor.settle(&settled);
+    }
+
+    /// A random number in [0, 1): splitmix64.
+    fn draw(&self) -> f64 {
+        let mut z = self.draws.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! Scripted destinations on a paused clock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sluice_journal::{Cost, CursorReport, CursorSpec, Journal, Limits, OnFull};
+use sluice_payload::{Payload, TenantId};
+
+use super::*;
+use crate::{Batch, Export};
+
+/// Answers by script, then by rule; remembers the sequence of item counts it was sent.
+struct Scripted {
+    script: Mutex<VecDeque<Verdict>>,
+    rule: Box<dyn Fn(&Batch) -> Verdict + Send + Sync>,
+    seen: Mutex<Vec<(Instant, u64)>>,
+}
+
+impl Exporter for Scripted {
+    fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
+        Box::pin(async move {
+            self.seen.lock().push((Instant::now(), batch.items()));
+            let scripted = self.script.lock().pop_front();
+            scripted.unwrap_or_else(|| (self.rule)(batch))
+        })
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+fn ok() -> Verdict {
+    Verdict::Delivered { rejected: 0, message: None }
+}
+
+fn logs(records: usize, marker: u8) -> Bytes {
+    let body = vec![marker; 2];
+    let mut record = vec![0x12, 0x04, 0x1a, 0x02];
+    record.extend(body);
+    let scope: Vec<u8> = std::iter::repeat_n(record, records).flatten().collect();
+    let mut resource = vec![0x12, scope.len() as u8];
+    resource.extend(scope);
+    let mut request = vec![0x0a, resource.len() as u8];
+    request.extend(resource);
+    request.into()
+}
+
+/// Sends `payloads` (items, marker) through a destination until all is settled.
+async fn run(
+    payloads: &[(usize, u8)],
+    script: Vec<Verdict>,
+    rule: impl Fn(&Batch) -> Verdict + Send + Sync + 'static,
+    retry: RetrySettings,
+) -> (Vec<(Duration, u64)>, CursorReport) {
+    let spec = CursorSpec { exporter: "x".into(), limits: Limits::default(), on_full: OnFull::Refuse };
+    let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+    let exporter =
+        Arc::new(Scripted { script: Mutex::new(script.into()), rule: Box::new(rule), seen: Mutex::new(Vec::new()) });
+    for (items, marker) in payloads {
+        let payload = Payload {
+            signal: Signal::Logs,
+            body: logs(*items, *marker),
+            frame: None,
+            items: *items as u64,
+            tenant: TenantId::DEFAULT,
+            received_at: std::time::Instant::now(),
+            permit: None,
+        };
+        let space = journal.try_reserve(Cost { requests: 1, items: *items as u64, bytes: 1 }).unwrap();
+        journal.append(space, Arc::new(payload), None);
+    }
+    journal.close();
+    let settings = DeliverySettings {
+        exporter: "x".into(),
+        batch: BatchSettings { min_size: 1000, ..Default::default() },
+        retry,
+        max_in_flight: 4,
+    };
+    let start = Instant::now();
+    deliver(cursors.remove(0), Signal::Logs, exporter.clone(), settings, Registry::default()).await;
+    let seen = exporter.seen.lock().iter().map(|(at, items)| (*at - start, *items)).collect();
+    let report = journal.reports(std::time::Instant::now()).remove(0);
+    assert!(report.total().balanced() && report.total().queued == 0, "{report:?}");
+    (seen, report)
+}
+
+fn steady() -> RetrySettings {
+    RetrySettings { randomization_factor: 0.0, ..Default::default() }
+}
+
+/// Scenario: two overloads, one with a delay asked for, then success.
+/// Guarantees: the same batch comes again, after the destination's delay or the backoff, once delivered.
+#[tokio::test(start_paused = true)]
+async fn retries_after_the_hint_or_the_backoff() {
+    let after = Some(Duration::from_secs(7));
+    let script = vec![
+        Verdict::Retry { after: None, reason: "503".into() },
+        Verdict::Retry { after, reason: "503".into() },
+        ok(),
+    ];
+    let (seen, report) = run(&[(3, 1), (4, 2)], script, |_| unreachable!(), steady()).await;
+    assert_eq!(seen, [(Duration::ZERO, 7), (Duration::from_secs(1), 7), (Duration::from_secs(8), 7)]);
+    assert_eq!(report.total().delivered, 7);
+}
+
+/// Scenario: `max_elapsed_time` passes; retries disabled.
+/// Guarantees: the batch is dropped, counted as `retry_exhausted`, and not before its time.
+#[tokio::test(start_paused = true)]
+async fn gives_up_only_when_told_to() {
+    let retry = RetrySettings { max_elapsed_time: Some(Duration::from_secs(10)), ..steady() };
+    let busy = |_: &Batch| Verdict::Retry { after: None, reason: "503".into() };
+    let (seen, report) = run(&[(3, 1)], vec![], busy, retry).await;
+    assert_eq!(report.total().dropped[DropReason::RetryExhausted as usize], 3);
+    assert!(seen.len() >= 4 && seen.last().unwrap().0 > Duration::from_secs(5), "{seen:?}");
+    let (seen, _) = run(&[(3, 1)], vec![], busy, RetrySettings { enabled: false, ..steady() }).await;
+    assert_eq!(seen.len(), 1);
+}
+
+/// Scenario: the destination takes at most 2 items a request.
+/// Guarantees: halving delivers every item, in order of payloads, dropping none.
+#[tokio::test(start_paused = true)]
+async fn too_large_is_halved() {
+    let rule = |batch: &Batch| if batch.items() > 2 { Verdict::TooLarge { reason: "413".into() } } else { ok() };
+    let (_, report) = run(&[(3, 1), (7, 2), (1, 3)], vec![], rule, steady()).await;
+    assert_eq!(report.total().delivered, 11);
+}
+
+/// Scenario: one of 16 payloads in a merged batch is poison.
+/// Guarantees: only its items are dropped, within 2 x 16 requests, and no time passes waiting.
+#[tokio::test(start_paused = true)]
+async fn poison_is_found_by_bisection() {
+    let payloads: Vec<_> = (0..16).map(|n| (2, n)).collect();
+    let poison = |batch: &Batch| {
+        let bad = batch.parts.iter().any(|part| part.body.ends_with(&[11, 11]));
+        if bad { Verdict::PayloadFault { reason: "400".into() } } else { ok() }
+    };
+    let (seen, report) = run(&payloads, vec![], poison, steady()).await;
+    assert_eq!(report.total().dropped[DropReason::PayloadFault as usize], 2);
+    assert_eq!(report.total().delivered, 30);
+    assert!(seen.len() <= 32, "{} requests", seen.len());
+    assert_eq!(seen.last().unwrap().0, Duration::ZERO);
+}
+
+/// Scenario: an expired token (401) for 20 s, with 3 batches under way, then mended.
+/// Guarantees: nothing is dropped, one probe at a time is sent at growing intervals, and everything
+/// arrives once after the first probe that succeeds.
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_fault_holds_the_backlog() {
+    let start = Instant::now();
+    let rule = move |_: &Batch| {
+        if start.elapsed() < Duration::from_secs(20) {
+            Verdict::EndpointFault { reason: "401".into() }
+        } else {
+            ok()
+        }
+    };
+    let (seen, report) = run(&[(50, 1), (40, 2)], vec![], rule, steady()).await;
+    assert_eq!(report.total().delivered, 90);
+    let times: Vec<_> = seen.iter().map(|(at, _)| at.as_secs()).collect();
+    assert_eq!(times, [0, 5, 15, 35]);
+}
+
+/// Scenario: a destination answers 400 to everything for a minute: a wrong path, not bad payloads.
+/// Guarantees: a few payloads are dropped, then the backlog is held and later delivered.
+#[tokio::test(start_paused = true)]
+async fn refusing_everything_is_an_endpoint_fault() {
+    let start = Instant::now();
+    let rule = move |_: &Batch| {
+        if start.elapsed() < Duration::from_secs(60) {
+            Verdict::PayloadFault { reason: "400".into() }
+        } else {
+            ok()
+        }
+    };
+    let payloads: Vec<_> = (0..100).map(|n| (1, n)).collect();
+    let (_, report) = run(&payloads, vec![], rule, steady()).await;
+    let dropped = report.total().dropped[DropReason::PayloadFault as usize];
+    assert_eq!(dropped, u64::from(crate::gate::MAX_PAYLOAD_FAULTS_IN_A_ROW));
+    assert_eq!(report.total().delivered, 100 - dropped);
+}
+
+/// Scenario: partial success.
+/// Guarantees: what was rejected is counted, the rest delivered, and nothing is sent again (C4).
+#[tokio::test(start_paused = true)]
+async fn partial_success_is_counted_and_never_retried() {
+    let script = vec![Verdict::Delivered { rejected: 4, message: Some("too old".into()) }];
+    let (seen, report) = run(&[(3, 1), (4, 2)], script, |_| unreachable!(), steady()).await;
+    assert_eq!(seen.len(), 1);
+    assert_eq!(report.total().dropped[DropReason::PartialSuccess as usize], 4);
+    assert_eq!(report.total().delivered, 3);
+}

@@ -1,0 +1,128 @@
+//! From a receiver into the journals of every pipeline of its signal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_journal::{Confirm, Confirmed, Cost, Full, Journal};
+use sluice_payload::{Payload, Signal};
+use sluice_telemetry::DropReason;
+
+/// When a receiver answers "accepted".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckLevel {
+    /// Once the payload is in the journal.
+    Accepted,
+    /// Once every exporter of the pipeline confirmed it.
+    Delivered,
+}
+
+/// One pipeline as a receiver sees it.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// Its journal.
+    pub journal: Journal,
+    /// When its payloads are acknowledged.
+    pub ack: AckLevel,
+}
+
+/// Why a payload was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotTaken {
+    /// Try again later: a queue is full, or the gateway is stopping.
+    Refused(String),
+    /// No pipeline takes this signal.
+    NoPipeline,
+    /// Taken, and then given up by an exporter that could not deliver it in time: try again.
+    NotDelivered(DropReason, u64),
+}
+
+/// What was taken, and what of it the destinations rejected for good (ack level `delivered` only).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Taken {
+    /// Items no destination will ever have.
+    pub rejected: u64,
+}
+
+/// The way in for one receiver: its pipelines by signal.
+#[derive(Debug, Clone, Default)]
+pub struct Intake {
+    routes: [Arc<[Route]>; Signal::ALL.len()],
+    /// How long a payload waits for room in the queues before it is refused.
+    wait: Duration,
+}
+
+impl Intake {
+    /// `routes` are the pipelines the receiver feeds; `wait` bounds the wait for room in them.
+    pub fn new(routes: impl IntoIterator<Item = (Signal, Route)>, wait: Duration) -> Self {
+        let mut by_signal: [Vec<Route>; Signal::ALL.len()] = Default::default();
+        for (signal, route) in routes {
+            by_signal[signal as usize].push(route);
+        }
+        Self { routes: by_signal.map(Into::into), wait }
+    }
+
+    /// Whether any pipeline takes this signal.
+    pub fn takes(&self, signal: Signal) -> bool {
+        !self.routes[signal as usize].is_empty()
+    }
+
+    /// Puts a payload into every pipeline of its signal, all or none, and waits as long as their
+    /// ack level says.
+    ///
+    /// # Errors
+    /// [`NotTaken`]; nothing was taken, but for [`NotTaken::NotDelivered`].
+    pub async fn take(&self, payload: Payload) -> Result<Taken, NotTaken> {
+        let routes = &*self.routes[payload.signal as usize];
+        if routes.is_empty() {
+            return Err(NotTaken::NoPipeline);
+        }
+        if payload.items == 0 {
+            // Nothing to deliver, nothing to account for (C9: no empty envelopes).
+            return Ok(Taken::default());
+        }
+        let cost = Cost { requests: 1, items: payload.items, bytes: payload.retained_bytes() };
+        let mut spaces = Vec::with_capacity(routes.len());
+        for route in routes {
+            let space = match route.journal.try_reserve(cost) {
+                Ok(space) => space,
+                // Space already reserved in other journals is kept meanwhile: the wait is bounded.
+                Err(full @ Full::Now { .. }) => {
+                    match tokio::time::timeout(self.wait, route.journal.reserve(cost)).await {
+                        Ok(Ok(space)) => space,
+                        Ok(Err(full)) => return Err(NotTaken::Refused(full.to_string())),
+                        Err(_) => return Err(NotTaken::Refused(full.to_string())),
+                    }
+                }
+                Err(closed) => return Err(NotTaken::Refused(closed.to_string())),
+            };
+            spaces.push(space);
+        }
+        let waiting: u32 = routes
+            .iter()
+            .filter(|route| route.ack == AckLevel::Delivered)
+            .map(|route| route.journal.cursor_count() as u32)
+            .sum();
+        let (confirm, delivered) = match waiting {
+            0 => (None, None),
+            cursors => {
+                let (confirm, delivered) = Confirm::new(cursors);
+                (Some(confirm), Some(delivered))
+            }
+        };
+        let payload = Arc::new(payload);
+        for (route, space) in routes.iter().zip(spaces) {
+            let confirm = confirm.as_ref().filter(|_| route.ack == AckLevel::Delivered).cloned();
+            route.journal.append(space, payload.clone(), confirm);
+        }
+        drop((confirm, payload));
+        let Some(delivered) = delivered else { return Ok(Taken::default()) };
+        match delivered.await {
+            Ok(Confirmed { dropped: None }) => Ok(Taken::default()),
+            Ok(Confirmed { dropped: Some((DropReason::PayloadFault | DropReason::PartialSuccess, rejected)) }) => {
+                Ok(Taken { rejected })
+            }
+            Ok(Confirmed { dropped: Some((reason, items)) }) => Err(NotTaken::NotDelivered(reason, items)),
+            Err(_) => Err(NotTaken::Refused("the gateway stopped before delivery was confirmed; retry".into())),
+        }
+    }
+}
