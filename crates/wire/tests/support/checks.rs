@@ -1,0 +1,94 @@
+//! The promises of the crate as checks on one body; the property tests and the fuzz targets call them alike.
+#![allow(dead_code)]
+
+use bytes::{Buf as _, Bytes};
+use sluice_wire::{Chain, Depth, Edits, Fault, Kind, Limit, count, split, validate};
+
+use crate::support::Decoded;
+
+/// Deep validation accepts what prost decodes, less wrong id lengths, and all counts agree.
+pub fn validate_as_prost(kind: Kind, body: &[u8]) {
+    let decoded = Decoded::of(kind, body);
+    match validate(kind, Depth::Deep, body) {
+        Ok(scan) => {
+            let decoded = decoded.unwrap_or_else(|| panic!("{kind:?}: prost refuses what validate accepts"));
+            assert_eq!(scan.items, decoded.items(), "{kind:?}: items");
+            assert_eq!(count(kind, body), Ok(scan.items), "{kind:?}: count");
+            let shallow = validate(kind, Depth::Shallow, body).expect("deep implies shallow");
+            assert_eq!(shallow.items, scan.items);
+        }
+        Err(error) => {
+            assert!(error.offset <= body.len(), "{error}");
+            if !matches!(error.fault, Fault::IdLength { .. }) {
+                assert!(
+                    decoded.is_none(),
+                    "{kind:?}: prost decodes what validate refuses: {error}"
+                );
+            }
+            // Whatever it answers, it answers.
+            let _ = count(kind, body);
+        }
+    }
+}
+
+/// Pieces hold the same items in the same order, are valid, and keep the limit.
+pub fn split_as_prost(kind: Kind, body: &[u8], limit: Limit) {
+    let input = Bytes::copy_from_slice(body);
+    let Ok(pieces) = split(kind, &input, limit) else {
+        return;
+    };
+    let Ok(scan) = validate(kind, Depth::Deep, body) else {
+        return;
+    };
+    let whole = Decoded::of(kind, body).expect("valid");
+    let mut singles = Vec::new();
+    let mut items = 0;
+    for piece in &pieces {
+        let bytes = piece.chain.to_bytes();
+        assert_eq!(bytes.len(), piece.bytes());
+        let scan = validate(kind, Depth::Deep, &bytes).expect("a piece of a valid body is valid");
+        assert_eq!(scan.items, piece.items);
+        items += scan.items;
+        match limit {
+            Limit::Items(max) => assert!(piece.items <= max.max(1)),
+            Limit::Bytes(max) => assert!(
+                piece.bytes() <= max || piece.items <= 1,
+                "{} > {max}",
+                piece.bytes()
+            ),
+        }
+        singles.extend(Decoded::of(kind, &bytes).expect("valid").singles());
+    }
+    assert_eq!(items, scan.items);
+    // Encoded, since NaN is not equal to itself.
+    let encode = |all: Vec<Decoded>| all.iter().map(Decoded::encode).collect::<Vec<_>>();
+    assert_eq!(encode(singles), encode(whole.singles()));
+
+    if kind != Kind::Profiles {
+        let mut again = Chain::concat(pieces.into_iter().map(|piece| piece.chain));
+        let all = again.copy_to_bytes(again.remaining());
+        assert_eq!(count(kind, &all), Ok(scan.items));
+    }
+}
+
+/// Dropping, inserting and replacing fields leaves a valid body with the expected items.
+pub fn edit_keeps_framing(kind: Kind, body: &[u8], choices: &[u8]) {
+    if validate(kind, Depth::Deep, body).is_err() {
+        return;
+    }
+    let mut edits = Edits::new();
+    for pair in choices.chunks_exact(4).take(6) {
+        let at = usize::from(u16::from_le_bytes([pair[0], pair[1]])) % (body.len() + 1);
+        let len = usize::from(pair[2]);
+        match pair[3] % 3 {
+            0 => edits.drop(at..at + len),
+            1 => edits.insert(at, Bytes::from_static(&[0xc2, 0x3e, 1, b'x'])),
+            _ => edits.append(at..at + len, Bytes::from_static(&[0xc2, 0x3e, 1, b'x'])),
+        }
+    }
+    // Arbitrary edits are mostly refused; what is accepted must be framed well.
+    if let Ok(edited) = edits.apply(kind, body) {
+        validate(kind, Depth::Deep, &edited).expect("an edited body is framed well");
+    }
+    assert_eq!(Edits::new().apply(kind, body).as_deref(), Ok(body));
+}
