@@ -1,1 +1,3 @@
 //! Benchmark data shared by the criterion suites.
+
+pub mod otlp_wire;
