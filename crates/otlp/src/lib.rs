@@ -1,1 +1,3 @@
 //! OTLP receivers (gRPC, HTTP, JSON) and exporters (gRPC, HTTP, file, debug).
+
+pub mod json;
