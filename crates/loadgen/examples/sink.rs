@@ -183,6 +183,9 @@ fn serve_http(sink: &Sink, stream: TcpStream) -> io::Result<()> {
             let json = sink.json();
             let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{json}", json.len());
             reader.stream.write_all(answer.as_bytes())?;
+            if header(&head, "connection").eq_ignore_ascii_case("close") {
+                return Ok(());
+            }
             continue;
         }
         if header(&head, "expect").eq_ignore_ascii_case("100-continue") {
