@@ -160,8 +160,8 @@ measure() { # NAME MODE
         per_million = accepted > 0 ? cpu / ticks / accepted * 1e6 : 0
         arrived = mode == "fixed" ? delivered "" : "not checked"
         if (mode == "fixed" && delivered == accepted && duplicated + unmarked == 0) arrived = "all, once"
-        printf "| %-20s | %-9s | %7.3f | %9d | %7.2f | %8.1f | %-11s | %6d | %6d | %6.1f |\n", name, mode,
-            per_million, speed, refused, peak, arrived, p50, p99, others
+        printf "| %-20s | %-9s | %7.3f | %9d | %9d | %8.2f | %8.1f | %-11s | %6d | %6d | %6.1f |\n", name, mode,
+            per_million, per_million > 0 ? 1e6 / per_million : 0, speed, refused, peak, arrived, p50, p99, others
         printf "{\"gateway\":\"%s\",\"mode\":\"%s\",\"signal\":\"%s\",\"encoding\":\"%s\",\"cpu_s_per_million\":%.4f," \
             "\"items_per_second\":%d,\"refused_percent\":%.2f,\"peak_rss_mib\":%.1f,\"accepted\":%d,\"delivered\":%d," \
             "\"duplicated\":%d,\"unmarked\":%d,\"p50_us\":%d,\"p99_us\":%d,\"others_cpu_s\":%.2f}\n", name, mode,
@@ -171,9 +171,9 @@ measure() { # NAME MODE
 }
 
 echo "$signal, requests $encoding; $duration s each, fixed rate $rate items/s; machine load before: $(cut -d' ' -f1-3 /proc/loadavg)"
-echo "| gateway              | mode      | CPU-s/M |   items/s | refused% | peak MiB | delivered   | p50 µs | p99 µs | others |"
-echo "|----------------------|-----------|---------|-----------|---------|----------|-------------|--------|--------|--------|"
+echo "| gateway              | mode      | CPU-s/M | per CPU-s |   items/s | refused% | peak MiB | delivered   | p50 µs | p99 µs | others |"
+echo "|----------------------|-----------|---------|-----------|-----------|----------|----------|-------------|--------|--------|--------|"
 for mode in ${MODES:-fixed saturated}; do
     for name in "${gateways[@]}"; do measure "$name" "$mode"; done
 done
-echo "CPU-s/M: the gateway's CPU seconds per million accepted items. others: CPU seconds used meanwhile by processes outside the measurement."
+echo "CPU-s/M: the gateway's CPU seconds per million accepted items; per CPU-s: its inverse, which holds when others disturb. others: CPU seconds used meanwhile by processes outside the measurement."

@@ -124,6 +124,8 @@ impl Source {
             Spec::gateway(signal)
         }
         .lane(lane);
+        // Senders must differ in content as well, or a batch of several requests would compress too well.
+        spec = spec.seed(1 + u64::from(lane));
         if !args.text("items").is_empty() {
             spec = spec.items(args.value("items"));
         }
