@@ -1,0 +1,304 @@
+//! One new connection: DNS, TCP, TLS.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::error::{Addresses, chain};
+use crate::resolve::Rotation;
+use crate::tls::{TlsError, TlsSource};
+use crate::{ClientTls, Destination, Resolve, SendError, SystemResolver};
+
+/// How connections are made and how long they live.
+#[derive(Clone)]
+pub struct ConnectSettings {
+    /// DNS, TCP and TLS of one connection together.
+    pub connect_timeout: Duration,
+    /// A connection older than this takes no new request; the next one resolves the name anew. It
+    /// bounds how long a changed DNS answer goes unnoticed while the old address still answers.
+    pub max_connection_age: Duration,
+    /// Interval of TCP keepalive probes; zero for none.
+    pub tcp_keepalive: Duration,
+    /// Where addresses come from.
+    pub resolver: Arc<dyn Resolve>,
+}
+
+impl Default for ConnectSettings {
+    fn default() -> Self {
+        Self {
+            // Longer than one lost SYN and its retransmissions (1 s, then 2 s), shorter than a request's time.
+            connect_timeout: Duration::from_secs(5),
+            // A handshake a minute costs nothing; a DNS change is in use within a minute.
+            max_connection_age: Duration::from_secs(60),
+            // Below the idle limits of common NATs and balancers (AWS NLB 350 s, Azure 240 s).
+            tcp_keepalive: Duration::from_secs(30),
+            resolver: Arc::new(SystemResolver),
+        }
+    }
+}
+
+impl std::fmt::Debug for ConnectSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConnectSettings")
+            .field("connect_timeout", &self.connect_timeout)
+            .field("max_connection_age", &self.max_connection_age)
+            .field("tcp_keepalive", &self.tcp_keepalive)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The next address is tried beside one that has not answered for this long (RFC 8305, section 5).
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+
+/// Makes connections to one destination.
+pub(crate) struct Connector {
+    destination: Destination,
+    settings: ConnectSettings,
+    rotation: Rotation,
+    tls: Option<Arc<TlsSource>>,
+}
+
+impl Connector {
+    /// `alpn` names the protocols offered on TLS.
+    pub(crate) fn new(
+        destination: Destination,
+        tls: ClientTls,
+        settings: ConnectSettings,
+        alpn: &[&[u8]],
+    ) -> Result<Self, TlsError> {
+        let tls = if destination.tls {
+            Some(Arc::new(TlsSource::new(tls, alpn)?))
+        } else {
+            None
+        };
+        if let Some(tls) = &tls {
+            tls.server_name(&destination.host)?;
+        }
+        Ok(Self {
+            destination,
+            settings,
+            rotation: Rotation::default(),
+            tls,
+        })
+    }
+
+    pub(crate) fn settings(&self) -> &ConnectSettings {
+        &self.settings
+    }
+
+    /// A new connection, within the connect timeout.
+    pub(crate) async fn connect(&self) -> Result<Io, SendError> {
+        let timeout = self.settings.connect_timeout;
+        match tokio::time::timeout(timeout, self.connect_untimed()).await {
+            Ok(connected) => connected,
+            Err(_) => {
+                self.rotation.doubt();
+                Err(SendError::Connect {
+                    host: self.destination.host_and_port(),
+                    addresses: Addresses(Vec::new()),
+                    reason: format!("not connected within {timeout:?}"),
+                })
+            }
+        }
+    }
+
+    async fn connect_untimed(&self) -> Result<Io, SendError> {
+        let Destination { host, port, .. } = &self.destination;
+        let addresses = self
+            .rotation
+            .next(&*self.settings.resolver, host, *port)
+            .await
+            .map_err(|e| SendError::Resolve {
+                host: host.clone(),
+                reason: e.to_string(),
+            })?;
+        let tcp = match first_to_connect(&addresses).await {
+            Ok(tcp) => tcp,
+            Err(error) => {
+                self.rotation.doubt();
+                return Err(SendError::Connect {
+                    host: self.destination.host_and_port(),
+                    addresses: Addresses(addresses),
+                    reason: error.to_string(),
+                });
+            }
+        };
+        self.prepare(&tcp);
+        match &self.tls {
+            None => Ok(Io::Plain(tcp)),
+            Some(tls) => self.handshake(tls.clone(), tcp).await,
+        }
+    }
+
+    fn prepare(&self, tcp: &TcpStream) {
+        // Requests are written whole; waiting to fill a segment would only add latency.
+        let _ = tcp.set_nodelay(true);
+        let interval = self.settings.tcp_keepalive;
+        if !interval.is_zero() {
+            let keepalive = socket2::TcpKeepalive::new()
+                .with_time(interval)
+                .with_interval(interval);
+            let _ = socket2::SockRef::from(tcp).set_tcp_keepalive(&keepalive);
+        }
+    }
+
+    async fn handshake(&self, tls: Arc<TlsSource>, tcp: TcpStream) -> Result<Io, SendError> {
+        let host = self.destination.host_and_port();
+        let impossible = |reason: String| SendError::TlsConfiguration {
+            host: host.clone(),
+            reason,
+        };
+        let name = tls
+            .server_name(&self.destination.host)
+            .map_err(|e| impossible(e.to_string()))?;
+        // Files may have to be read again, and parsing the system's roots takes milliseconds.
+        let config = tokio::task::spawn_blocking(move || tls.current())
+            .await
+            .map_err(|e| impossible(e.to_string()))?;
+        match TlsConnector::from(config).connect(name, tcp).await {
+            Ok(stream) => Ok(Io::Tls(Box::new(stream))),
+            Err(error) => {
+                let reason = chain(&error);
+                if is_configuration(&error) {
+                    Err(SendError::TlsConfiguration { host, reason })
+                } else {
+                    Err(SendError::Tls { host, reason })
+                }
+            }
+        }
+    }
+}
+
+/// Whether a handshake failed over something a person has to mend: a certificate that does not
+/// verify, or an alert that says ours does not.
+fn is_configuration(error: &std::io::Error) -> bool {
+    use rustls::{AlertDescription, Error};
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(_) | Error::NoCertificatesPresented | Error::PeerIncompatible(_)) => {
+            true
+        }
+        Some(Error::AlertReceived(alert)) => matches!(
+            alert,
+            AlertDescription::BadCertificate
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::CertificateRequired
+                | AlertDescription::UnknownCA
+                | AlertDescription::AccessDenied
+                | AlertDescription::ProtocolVersion
+                | AlertDescription::UnrecognisedName
+                | AlertDescription::NoApplicationProtocol
+        ),
+        _ => false,
+    }
+}
+
+/// Tries the addresses in order, the next beside the last when that one is slow; the first to
+/// connect wins and the others are dropped.
+async fn first_to_connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
+    let mut waiting = addresses.iter().copied();
+    let mut attempts = JoinSet::new();
+    let mut last_error = std::io::Error::other("no address");
+    let mut more = true;
+    loop {
+        if more {
+            match waiting.next() {
+                Some(address) => {
+                    attempts.spawn(TcpStream::connect(address));
+                }
+                None => more = false,
+            }
+        }
+        if attempts.is_empty() {
+            return Err(last_error);
+        }
+        tokio::select! {
+            Some(done) = attempts.join_next() => match done {
+                Ok(Ok(stream)) => return Ok(stream),
+                Ok(Err(error)) => last_error = error,
+                Err(error) => last_error = std::io::Error::other(error),
+            },
+            () = tokio::time::sleep(NEXT_ADDRESS_AFTER), if more => {}
+        }
+    }
+}
+
+/// A connection, encrypted or not.
+pub(crate) enum Io {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Io {
+    /// The protocol agreed on in the handshake, if TLS agreed on one.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        match self {
+            Io::Plain(_) => None,
+            Io::Tls(stream) => stream.get_ref().1.alpn_protocol(),
+        }
+    }
+}
+
+impl AsyncRead for Io {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Io::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            Io::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Io {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        match self.get_mut() {
+            Io::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            Io::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Io::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Io::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        match self.get_mut() {
+            Io::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Io::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Io::Plain(tcp) => tcp.is_write_vectored(),
+            Io::Tls(tls) => tls.is_write_vectored(),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        match self.get_mut() {
+            Io::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            Io::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+        }
+    }
+}
