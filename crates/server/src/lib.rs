@@ -1,1 +1,27 @@
-//! The shell every receiver shares: listeners, TLS, auth, admission before the body, inflation, refusals.
+//! The shell every receiver shares: listeners, TLS, authentication, admission before the body,
+//! inflation, and refusals.
+//!
+//! Promise: no byte of a body is kept without a permit of the memory budget; a slow client cannot
+//! hold the server; every way a request can fail is one [`Refusal`], which a receiver turns into
+//! its protocol's answer in one place.
+
+mod activity;
+mod auth;
+mod body;
+mod connection;
+mod endpoint;
+mod inflate;
+mod intake_gate;
+mod refusal;
+mod reply;
+mod tls;
+
+pub use auth::{Authenticator, BasicAuth, BearerAuth, Unauthorized, Verify};
+pub use body::{BodyLimits, Received, collect_framed, drain, heavy, receive};
+pub use connection::{ConnectionSettings, Listener, Peer, Serve};
+pub use endpoint::{BindError, bind};
+pub use inflate::{InflateError, inflate, inflated_size};
+pub use intake_gate::Gate;
+pub use refusal::Refusal;
+pub use reply::ReplyBody;
+pub use tls::{Pem, ServerTls, TlsError};

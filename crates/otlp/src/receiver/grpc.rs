@@ -1,0 +1,152 @@
+//! OTLP/gRPC with its own framing on hyper (statements G1-G6): tonic would reserve and inflate a
+//! message before anything here could say no.
+
+use base64::Engine;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use sluice_payload::{Encoding, Signal};
+use sluice_pipeline::Taken;
+use sluice_server::{Refusal, ReplyBody, collect_framed};
+
+use super::{Inner, answer, response_bytes};
+
+const CONTENT_TYPE_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const ACCEPTED_ENCODINGS: HeaderValue = HeaderValue::from_static("identity,gzip,zstd,snappy,deflate");
+
+/// What `grpc-message` escapes: everything outside printable ASCII, and the percent sign.
+const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
+
+/// gRPC status codes used here.
+mod code {
+    pub const OK: u32 = 0;
+    pub const INVALID_ARGUMENT: u32 = 3;
+    pub const DEADLINE_EXCEEDED: u32 = 4;
+    pub const RESOURCE_EXHAUSTED: u32 = 8;
+    pub const UNIMPLEMENTED: u32 = 12;
+    pub const UNAVAILABLE: u32 = 14;
+    pub const UNAUTHENTICATED: u32 = 16;
+}
+
+fn signal_of(path: &str) -> Option<Signal> {
+    Some(match path {
+        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export" => Signal::Metrics,
+        "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => Signal::Logs,
+        "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => Signal::Traces,
+        "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export" => Signal::Profiles,
+        _ => return None,
+    })
+}
+
+impl Inner {
+    pub(super) async fn serve_grpc(&self, request: Request<Incoming>) -> Response<ReplyBody> {
+        let (head, mut body) = request.into_parts();
+        let is_grpc = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
+            let value = value.as_bytes();
+            value == b"application/grpc" || value.starts_with(b"application/grpc+") || value.starts_with(b"application/grpc;")
+        });
+        if !is_grpc {
+            return plain(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "this port speaks OTLP/gRPC (content-type application/grpc); OTLP/HTTP is on the other port, 4318 by default\n",
+            );
+        }
+        if head.method != Method::POST {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "gRPC requests are POST requests\n");
+        }
+        let Some(signal) = signal_of(head.uri.path()) else {
+            let message = format!("no such method {}; this server exports OTLP metrics, logs, traces and profiles", head.uri.path());
+            return trailers_only(code::UNIMPLEMENTED, &message, None);
+        };
+        match self.export_grpc(signal, &head.headers, &mut body).await {
+            Ok(taken) => success(taken),
+            Err(refusal) => {
+                self.metrics.refused(signal, &refusal);
+                failure(&refusal)
+            }
+        }
+    }
+
+    async fn export_grpc(&self, signal: Signal, headers: &HeaderMap, body: &mut Incoming) -> Result<Taken, Refusal> {
+        self.authenticate(headers)?;
+        let encoding = match headers.get("grpc-encoding") {
+            None => Encoding::Identity,
+            Some(value) => value
+                .to_str()
+                .ok()
+                .and_then(|name| name.parse().ok())
+                .ok_or_else(|| Refusal::Unsupported(format!("grpc-encoding {value:?} is not supported")))?,
+        };
+        let received = collect_framed(body, encoding, &self.gate, &self.settings.limits).await?;
+        if Self::is_empty(&received) {
+            return Ok(Taken::default());
+        }
+        self.take(signal, received).await
+    }
+}
+
+fn success(taken: Taken) -> Response<ReplyBody> {
+    let message = response_bytes(taken);
+    let framed = match message.len() {
+        0 => Bytes::from_static(&[0; 5]),
+        len => {
+            let mut framed = BytesMut::with_capacity(5 + len);
+            framed.put_u8(0);
+            framed.put_u32(len as u32);
+            framed.put(message);
+            framed.freeze()
+        }
+    };
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert("grpc-status", HeaderValue::from(code::OK));
+    let mut response = Response::new(ReplyBody::with_trailers(framed, trailers));
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
+    response
+}
+
+fn failure(refusal: &Refusal) -> Response<ReplyBody> {
+    let message = refusal.to_string();
+    match refusal {
+        Refusal::Busy { retry_after, .. } => {
+            let details = answer::status(code::UNAVAILABLE, &message, Some(*retry_after));
+            trailers_only(code::UNAVAILABLE, &message, Some(details))
+        }
+        // Without RetryInfo: "do not retry" (G2).
+        Refusal::TooLarge(_) => trailers_only(code::RESOURCE_EXHAUSTED, &message, None),
+        Refusal::Bad(_) | Refusal::Disconnected(_) => trailers_only(code::INVALID_ARGUMENT, &message, None),
+        Refusal::Unsupported(_) => {
+            let mut response = trailers_only(code::UNIMPLEMENTED, &message, None);
+            response.headers_mut().insert("grpc-accept-encoding", ACCEPTED_ENCODINGS);
+            response
+        }
+        Refusal::Unauthorized { .. } => trailers_only(code::UNAUTHENTICATED, &message, None),
+        Refusal::TooSlow(_) => trailers_only(code::DEADLINE_EXCEEDED, &message, None),
+    }
+}
+
+fn trailers_only(code: u32, message: &str, details: Option<Bytes>) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::empty());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
+    headers.insert("grpc-status", HeaderValue::from(code));
+    let escaped = utf8_percent_encode(message, MESSAGE).to_string();
+    if let Ok(value) = HeaderValue::from_str(&escaped) {
+        headers.insert("grpc-message", value);
+    }
+    if let Some(details) = details {
+        let encoded = base64::engine::general_purpose::STANDARD_NO_PAD.encode(details);
+        if let Ok(value) = HeaderValue::from_str(&encoded) {
+            headers.insert("grpc-status-details-bin", value);
+        }
+    }
+    response
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::data(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

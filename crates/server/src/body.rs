@@ -1,0 +1,333 @@
+//! Reading a request body under a permit.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http_body::Body;
+use http_body_util::BodyExt;
+use sluice_admission::Permit;
+use sluice_payload::Encoding;
+use tokio::time::Instant;
+
+use crate::{Gate, InflateError, Refusal, inflate, inflated_size};
+
+/// A body of unknown length is reserved in steps that start here and double.
+const FIRST_STEP_BYTES: u64 = 64 << 10;
+
+/// A body that inflates to an unknown size is first given this multiple of its compressed size.
+const GUESSED_RATIO: u64 = 8;
+
+/// Bodies from this size on are inflated and scanned off the reactor where there is another core.
+const HEAVY_BYTES: usize = 1 << 20;
+
+/// What a body may be.
+#[derive(Debug, Clone, Copy)]
+pub struct BodyLimits {
+    /// Largest body, before and after inflation.
+    pub max_bytes: u64,
+    /// A body that sends nothing for this long is given up.
+    pub idle_timeout: Duration,
+    /// After the idle time-out, a body slower than this on average is given up.
+    pub min_bytes_per_sec: u64,
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        Self { max_bytes: 64 << 20, idle_timeout: Duration::from_secs(10), min_bytes_per_sec: 1024 }
+    }
+}
+
+/// A whole body, inflated.
+#[derive(Debug)]
+pub struct Received {
+    /// The content.
+    pub body: Bytes,
+    /// Bytes that came over the wire.
+    pub wire_bytes: u64,
+    /// What it is charged.
+    pub permit: Permit,
+}
+
+impl BodyLimits {
+    fn too_large(&self, what: &str) -> Refusal {
+        Refusal::TooLarge(format!(
+            "the request body {what} is larger than the limit of {} bytes; send smaller batches, or raise \
+             max_request_body_size (HTTP) or max_recv_msg_size_mib (gRPC)",
+            self.max_bytes
+        ))
+    }
+}
+
+/// Reads a whole HTTP body: reserved before it is read, inflated within the limit.
+///
+/// # Errors
+/// [`Refusal`]; everything reserved is given back.
+pub async fn receive<B>(
+    body: &mut B,
+    content_length: Option<u64>,
+    encoding: Encoding,
+    gate: &Gate,
+    limits: &BodyLimits,
+) -> Result<Received, Refusal>
+where
+    B: Body + Unpin,
+    B::Error: std::fmt::Display,
+{
+    if content_length.is_some_and(|length| length > limits.max_bytes) {
+        return Err(limits.too_large("as announced"));
+    }
+    let mut reader = Reader::new(body, *limits);
+    let (raw, permit) = reader.read_all(content_length, gate).await?;
+    finish(raw, permit, encoding, gate, limits).await
+}
+
+/// Reads one gRPC message: five bytes of prefix, then the message. `encoding` is that of
+/// `grpc-encoding`; the prefix says whether this message uses it.
+///
+/// # Errors
+/// [`Refusal`]; everything reserved is given back.
+pub async fn collect_framed<B>(
+    body: &mut B,
+    encoding: Encoding,
+    gate: &Gate,
+    limits: &BodyLimits,
+) -> Result<Received, Refusal>
+where
+    B: Body + Unpin,
+    B::Error: std::fmt::Display,
+{
+    let mut reader = Reader::new(body, *limits);
+    let prefix = reader.read_prefix().await?;
+    let length = u64::from(u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]));
+    if length > limits.max_bytes {
+        return Err(limits.too_large("as announced by its gRPC frame"));
+    }
+    let encoding = match prefix[0] {
+        0 => Encoding::Identity,
+        1 if encoding == Encoding::Identity => {
+            return Err(Refusal::Bad("the gRPC frame is marked compressed, but there is no grpc-encoding".into()));
+        }
+        1 => encoding,
+        flag => return Err(Refusal::Bad(format!("the gRPC frame's compressed flag is {flag}; it must be 0 or 1"))),
+    };
+    let (raw, permit) = reader.read_exact(length, gate).await?;
+    finish(raw, permit, encoding, gate, limits).await
+}
+
+async fn finish(
+    raw: Bytes,
+    mut permit: Permit,
+    encoding: Encoding,
+    gate: &Gate,
+    limits: &BodyLimits,
+) -> Result<Received, Refusal> {
+    let wire_bytes = raw.len() as u64;
+    if encoding == Encoding::Identity || raw.is_empty() {
+        permit.shrink_to(raw.len() as u64);
+        return Ok(Received { body: raw, wire_bytes, permit });
+    }
+    let declared = inflated_size(encoding, &raw).map_err(|error| Refusal::Bad(error.to_string()))?;
+    if declared.is_some_and(|size| size > limits.max_bytes) {
+        return Err(limits.too_large("after decompression"));
+    }
+    let guess = declared.unwrap_or(wire_bytes.saturating_mul(GUESSED_RATIO)).min(limits.max_bytes);
+    let mut room = gate.reserve(guess).await?;
+    let mut cap = guess;
+    loop {
+        match heavy(raw.len().max(cap as usize), || inflate(encoding, &raw, cap, cap)) {
+            Ok(body) => {
+                drop(raw);
+                drop(permit);
+                room.shrink_to(body.len() as u64);
+                return Ok(Received { body, wire_bytes, permit: room });
+            }
+            Err(InflateError::Larger(_)) if cap >= limits.max_bytes => {
+                return Err(limits.too_large("after decompression"));
+            }
+            Err(InflateError::Larger(_)) => {
+                // More than it declared, or nothing was declared: once more with all it may ever
+                // need, given back first, so that no two such bodies wait for each other.
+                drop(room);
+                cap = limits.max_bytes.min(gate.budget().largest());
+                room = gate.reserve(cap).await?;
+                if cap < limits.max_bytes && guess >= cap {
+                    return Err(limits.too_large("after decompression"));
+                }
+            }
+            Err(error) => return Err(Refusal::Bad(error.to_string())),
+        }
+    }
+}
+
+/// Runs work over `bytes` bytes that would hold up a reactor; moves the reactor's other tasks away where it can.
+pub fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    let multi_thread = tokio::runtime::Handle::try_current()
+        .is_ok_and(|runtime| runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
+    if bytes >= HEAVY_BYTES && multi_thread { tokio::task::block_in_place(work) } else { work() }
+}
+
+struct Reader<'a, B: Body> {
+    body: &'a mut B,
+    limits: BodyLimits,
+    started: Instant,
+    received: u64,
+    /// What a frame held beyond what was asked for.
+    rest: Option<B::Data>,
+}
+
+impl<'a, B> Reader<'a, B>
+where
+    B: Body + Unpin,
+    B::Error: std::fmt::Display,
+{
+    fn new(body: &'a mut B, limits: BodyLimits) -> Self {
+        Self { body, limits, started: Instant::now(), received: 0, rest: None }
+    }
+
+    /// The next piece of data; `None` at the end.
+    async fn frame(&mut self) -> Result<Option<B::Data>, Refusal> {
+        if let Some(rest) = self.rest.take() {
+            return Ok(Some(rest));
+        }
+        loop {
+            let next = match self.body.frame().now_or_pending().await {
+                Some(next) => next,
+                None => match tokio::time::timeout(self.limits.idle_timeout, self.body.frame()).await {
+                    Ok(next) => next,
+                    Err(_) => return Err(self.too_slow()),
+                },
+            };
+            let Some(frame) = next else { return Ok(None) };
+            let frame = frame.map_err(|error| Refusal::Disconnected(error.to_string()))?;
+            if let Ok(data) = frame.into_data() {
+                self.received += data.remaining() as u64;
+                let elapsed = self.started.elapsed();
+                if elapsed > self.limits.idle_timeout
+                    && (self.received as f64) < self.limits.min_bytes_per_sec as f64 * elapsed.as_secs_f64()
+                {
+                    return Err(self.too_slow());
+                }
+                if data.has_remaining() {
+                    return Ok(Some(data));
+                }
+            }
+        }
+    }
+
+    fn too_slow(&self) -> Refusal {
+        Refusal::TooSlow(format!(
+            "the request body comes too slowly: {} bytes in {:?}; at least {} bytes a second are expected",
+            self.received,
+            self.started.elapsed(),
+            self.limits.min_bytes_per_sec
+        ))
+    }
+
+    async fn read_prefix(&mut self) -> Result<[u8; 5], Refusal> {
+        let mut prefix = [0; 5];
+        let mut have = 0;
+        while have < prefix.len() {
+            let Some(mut data) = self.frame().await? else {
+                return Err(Refusal::Bad(format!("the gRPC request ends after {have} bytes; a message is missing")));
+            };
+            let take = data.remaining().min(prefix.len() - have);
+            data.copy_to_slice(&mut prefix[have..have + take]);
+            have += take;
+            if data.has_remaining() {
+                self.rest = Some(data);
+            }
+        }
+        Ok(prefix)
+    }
+
+    /// Exactly `length` bytes, and then the end.
+    async fn read_exact(&mut self, length: u64, gate: &Gate) -> Result<(Bytes, Permit), Refusal> {
+        let permit = gate.reserve(length).await?;
+        let mut buffer = Vec::with_capacity(length as usize);
+        while let Some(data) = self.frame().await? {
+            if buffer.len() + data.remaining() > length as usize {
+                return Err(Refusal::Bad("more than one message in a unary gRPC request".into()));
+            }
+            append(&mut buffer, data);
+        }
+        if buffer.len() as u64 != length {
+            return Err(Refusal::Bad(format!(
+                "the gRPC frame announces {length} bytes, {} came before the end",
+                buffer.len()
+            )));
+        }
+        Ok((buffer.into(), permit))
+    }
+
+    /// All there is.
+    async fn read_all(&mut self, length: Option<u64>, gate: &Gate) -> Result<(Bytes, Permit), Refusal> {
+        let first = length.unwrap_or(FIRST_STEP_BYTES.min(self.limits.max_bytes));
+        let mut permit = gate.reserve(first).await?;
+        let mut buffer = Vec::with_capacity(first as usize);
+        while let Some(data) = self.frame().await? {
+            let needed = (buffer.len() + data.remaining()) as u64;
+            if needed > self.limits.max_bytes {
+                return Err(self.limits.too_large("as received"));
+            }
+            if needed > buffer.capacity() as u64 {
+                let target = (buffer.capacity() as u64 * 2).max(needed).min(self.limits.max_bytes);
+                let more = target - permit.bytes().min(target);
+                if !permit.try_grow(more) {
+                    permit.absorb(gate.reserve(more).await?);
+                }
+                buffer.reserve_exact(target as usize - buffer.len());
+            }
+            append(&mut buffer, data);
+        }
+        if length.is_none() && buffer.len() < buffer.capacity() {
+            buffer.shrink_to_fit();
+        }
+        Ok((buffer.into(), permit))
+    }
+}
+
+fn append(buffer: &mut Vec<u8>, mut data: impl Buf) {
+    while data.has_remaining() {
+        let chunk = data.chunk();
+        buffer.extend_from_slice(chunk);
+        let len = chunk.len();
+        data.advance(len);
+    }
+}
+
+/// Polls a future once: a frame that is already there costs no timer.
+trait NowOrPending: Future + Sized {
+    fn now_or_pending(self) -> impl Future<Output = Option<Self::Output>>;
+}
+
+impl<F: Future + Unpin> NowOrPending for F {
+    async fn now_or_pending(mut self) -> Option<F::Output> {
+        std::future::poll_fn(|cx| match std::pin::Pin::new(&mut self).poll(cx) {
+            std::task::Poll::Ready(out) => std::task::Poll::Ready(Some(out)),
+            std::task::Poll::Pending => std::task::Poll::Ready(None),
+        })
+        .await
+    }
+}
+
+/// How much of a refused HTTP/1.1 body is read and thrown away, so that the client reads the answer
+/// instead of a reset, and for how long.
+const DRAIN_BYTES: u64 = 16 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// Reads and discards what is left of a refused body, in the background, within bounds.
+pub fn drain(mut body: hyper::body::Incoming) {
+    if body.is_end_stream() {
+        return;
+    }
+    tokio::spawn(tokio::time::timeout(DRAIN_TIME, async move {
+        let mut left = DRAIN_BYTES;
+        while let Some(Ok(frame)) = body.frame().await {
+            let len = frame.data_ref().map_or(0, |data| data.len() as u64);
+            left = left.saturating_sub(len);
+            if left == 0 {
+                return;
+            }
+        }
+    }));
+}

@@ -1,0 +1,327 @@
+//! Inflation into a buffer of known size, never beyond a cap.
+//!
+//! Where the compressed form says how large the content is (zstd content sizes, gzip ISIZE, snappy
+//! lengths) the whole of it is reserved before the first byte is inflated, all or nothing: two
+//! half-inflated bodies never wait for each other. A form that lies is cut off at what it said.
+
+use std::cell::RefCell;
+use std::io::Read;
+
+use bytes::Bytes;
+use sluice_payload::Encoding;
+
+/// Largest zstd window accepted when the content size is not known, as a power of two: 8 MiB, the
+/// least that RFC 8878 asks decoders to support. A larger one would be memory outside the budget.
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
+
+/// gzip cannot compress better than this (258 bytes in 2 bits, and some header): a trailer that
+/// claims more is not a size.
+const MAX_DEFLATE_RATIO: u64 = 1032;
+
+/// The first bytes of snappy's framing format: the stream identifier chunk.
+const SNAPPY_STREAM: &[u8] = b"\xff\x06\x00\x00sNaPpY";
+
+/// Why a body did not inflate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InflateError {
+    /// More content than `cap`.
+    #[error("the content is larger than {0} bytes")]
+    Larger(u64),
+    /// Not what the content encoding says.
+    #[error("the body is not valid {encoding}: {cause}")]
+    Corrupt {
+        /// What it was taken for.
+        encoding: Encoding,
+        /// What the decoder says.
+        cause: String,
+    },
+}
+
+fn corrupt(encoding: Encoding) -> impl Fn(String) -> InflateError {
+    move |cause| InflateError::Corrupt { encoding, cause }
+}
+
+/// The content size that the compressed form declares, if it does.
+///
+/// # Errors
+/// [`InflateError::Corrupt`] when the headers are broken already.
+pub fn inflated_size(encoding: Encoding, compressed: &[u8]) -> Result<Option<u64>, InflateError> {
+    let bad = corrupt(encoding);
+    match encoding {
+        Encoding::Identity => Ok(Some(compressed.len() as u64)),
+        Encoding::Zstd => zstd_size(compressed),
+        Encoding::Gzip => Ok(gzip_size(compressed)),
+        Encoding::Snappy if compressed.starts_with(SNAPPY_STREAM) => Ok(snappy_stream_size(compressed)),
+        Encoding::Snappy => match snap::raw::decompress_len(compressed) {
+            Ok(len) => Ok(Some(len as u64)),
+            Err(error) => Err(bad(error.to_string())),
+        },
+        Encoding::Zlib | Encoding::Lz4 => Ok(None),
+    }
+}
+
+/// The sum over all frames, if every one of them declares its size.
+fn zstd_size(mut compressed: &[u8]) -> Result<Option<u64>, InflateError> {
+    let bad = corrupt(Encoding::Zstd);
+    let mut total = 0u64;
+    while !compressed.is_empty() {
+        match zstd_safe::get_frame_content_size(compressed) {
+            Ok(Some(size)) => total = total.saturating_add(size),
+            Ok(None) => return Ok(None),
+            Err(_) => return Err(bad("no zstd frame starts here".into())),
+        }
+        match zstd_safe::find_frame_compressed_size(compressed) {
+            Ok(len) if len > 0 && len <= compressed.len() => compressed = &compressed[len..],
+            _ => return Err(bad("a frame is cut short or damaged".into())),
+        }
+    }
+    Ok(Some(total))
+}
+
+/// ISIZE of the last member: exact for one member below 4 GiB, which is what SDKs send; too small
+/// for several, and then inflation asks for more.
+fn gzip_size(compressed: &[u8]) -> Option<u64> {
+    let trailer: [u8; 4] = compressed.last_chunk().copied()?;
+    let size = u64::from(u32::from_le_bytes(trailer));
+    (size <= (compressed.len() as u64) * MAX_DEFLATE_RATIO).then_some(size)
+}
+
+/// The sum over all chunks, as their headers say.
+fn snappy_stream_size(mut stream: &[u8]) -> Option<u64> {
+    let mut total = 0u64;
+    while let [kind, a, b, c, rest @ ..] = stream {
+        let len = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
+        let chunk = rest.get(..len)?;
+        match kind {
+            0x00 => total += snap::raw::decompress_len(chunk.get(4..)?).ok()? as u64,
+            0x01 => total += len.checked_sub(4)? as u64,
+            _ => {}
+        }
+        stream = &rest[len..];
+    }
+    Some(total)
+}
+
+/// Inflates all of `compressed` into one buffer that starts at `capacity` bytes and never grows
+/// beyond `cap`.
+///
+/// # Errors
+/// [`InflateError`].
+pub fn inflate(encoding: Encoding, compressed: &[u8], capacity: u64, cap: u64) -> Result<Bytes, InflateError> {
+    let bad = corrupt(encoding);
+    match encoding {
+        Encoding::Identity => Ok(Bytes::copy_from_slice(compressed)),
+        Encoding::Zstd => inflate_zstd(compressed, capacity, cap),
+        Encoding::Gzip => inflate_deflate(compressed, capacity, cap, true),
+        Encoding::Zlib => inflate_deflate(compressed, capacity, cap, false),
+        Encoding::Snappy if compressed.starts_with(SNAPPY_STREAM) => {
+            read_capped(snap::read::FrameDecoder::new(compressed), encoding, capacity, cap)
+        }
+        Encoding::Snappy => {
+            let size = snap::raw::decompress_len(compressed).map_err(|e| bad(e.to_string()))? as u64;
+            if size > cap {
+                return Err(InflateError::Larger(cap));
+            }
+            let out = snap::raw::Decoder::new().decompress_vec(compressed).map_err(|e| bad(e.to_string()))?;
+            Ok(out.into())
+        }
+        Encoding::Lz4 => read_capped(lz4_flex::frame::FrameDecoder::new(compressed), encoding, capacity, cap),
+    }
+}
+
+fn read_capped(reader: impl Read, encoding: Encoding, capacity: u64, cap: u64) -> Result<Bytes, InflateError> {
+    let mut out = Vec::with_capacity(capacity.min(cap) as usize);
+    let mut reader = reader.take(cap + 1);
+    reader.read_to_end(&mut out).map_err(|e| corrupt(encoding)(e.to_string()))?;
+    if out.len() as u64 > cap {
+        return Err(InflateError::Larger(cap));
+    }
+    Ok(out.into())
+}
+
+thread_local! {
+    /// One zstd context a thread: setting one up costs more than inflating a small body.
+    static ZSTD: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
+}
+
+fn inflate_zstd(compressed: &[u8], capacity: u64, cap: u64) -> Result<Bytes, InflateError> {
+    let bad = |code| corrupt(Encoding::Zstd)(zstd_safe::get_error_name(code).to_owned());
+    ZSTD.with_borrow_mut(|context| {
+        if let Some(size) = zstd_size(compressed)? {
+            // One shot: the output is the window, so no window is allocated, however large it claims to be.
+            if size > cap {
+                return Err(InflateError::Larger(cap));
+            }
+            let mut out: Vec<u8> = Vec::with_capacity(size as usize);
+            context.decompress(&mut out, compressed).map_err(bad)?;
+            return Ok(out.into());
+        }
+        context.reset(zstd_safe::ResetDirective::SessionAndParameters).map_err(bad)?;
+        context.set_parameter(zstd_safe::DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG)).map_err(bad)?;
+        let mut out: Vec<u8> = Vec::with_capacity(capacity.clamp(1, cap.max(1)) as usize);
+        let mut input = zstd_safe::InBuffer::around(compressed);
+        loop {
+            let (before_in, before_out) = (input.pos(), out.len());
+            let hint = {
+                let mut output = zstd_safe::OutBuffer::around_pos(&mut out, before_out);
+                context.decompress_stream(&mut output, &mut input).map_err(bad)?
+            };
+            if input.pos() == compressed.len() && hint == 0 {
+                return Ok(out.into());
+            }
+            if out.len() == out.capacity() {
+                grow(&mut out, cap)?;
+            } else if input.pos() == before_in && out.len() == before_out || input.pos() == compressed.len() {
+                return Err(corrupt(Encoding::Zstd)("a frame is cut short".into()));
+            }
+        }
+    })
+}
+
+fn inflate_deflate(compressed: &[u8], capacity: u64, cap: u64, gzip: bool) -> Result<Bytes, InflateError> {
+    let encoding = if gzip { Encoding::Gzip } else { Encoding::Zlib };
+    let bad = corrupt(encoding);
+    // One byte more than declared: the end of the stream is seen without another round.
+    let mut out: Vec<u8> = Vec::with_capacity((capacity + 1).min(cap.max(1)) as usize);
+    let mut rest = compressed;
+    loop {
+        let mut decoder = match gzip {
+            true => flate2::Decompress::new_gzip(15),
+            false => flate2::Decompress::new(true),
+        };
+        loop {
+            let (before_in, before_out) = (decoder.total_in(), out.len());
+            let status = decoder
+                .decompress_vec(rest, &mut out, flate2::FlushDecompress::None)
+                .map_err(|error| bad(error.to_string()))?;
+            let read = (decoder.total_in() - before_in) as usize;
+            rest = &rest[read..];
+            if status == flate2::Status::StreamEnd {
+                break;
+            }
+            if out.len() == out.capacity() {
+                grow(&mut out, cap)?;
+            } else if read == 0 && out.len() == before_out {
+                return Err(bad("the stream is cut short".into()));
+            }
+        }
+        if rest.is_empty() {
+            return Ok(out.into());
+        }
+        if !gzip {
+            return Err(bad(format!("{} bytes follow the end of the stream", rest.len())));
+        }
+    }
+}
+
+fn grow(out: &mut Vec<u8>, cap: u64) -> Result<(), InflateError> {
+    let room = cap.saturating_sub(out.len() as u64);
+    if room == 0 {
+        return Err(InflateError::Larger(cap));
+    }
+    // Doubling keeps the copies linear; exact, so that the capacity stays what was reserved.
+    out.reserve_exact(out.len().max(4096).min(room as usize));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn text() -> Vec<u8> {
+        (0..50_000u32).flat_map(|n| (n / 3).to_le_bytes()).collect()
+    }
+
+    fn gzip(data: &[u8]) -> Vec<u8> {
+        let mut e = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        e.write_all(data).unwrap();
+        e.finish().unwrap()
+    }
+
+    fn zstd_unsized(data: &[u8]) -> Vec<u8> {
+        let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        e.write_all(data).unwrap();
+        e.finish().unwrap()
+    }
+
+    fn samples(data: &[u8]) -> Vec<(Encoding, Vec<u8>, bool)> {
+        let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        zlib.write_all(data).unwrap();
+        let mut framed = snap::write::FrameEncoder::new(Vec::new());
+        framed.write_all(data).unwrap();
+        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        lz4.write_all(data).unwrap();
+        vec![
+            (Encoding::Gzip, gzip(data), true),
+            (Encoding::Zstd, zstd::bulk::compress(data, 1).unwrap(), true),
+            (Encoding::Zstd, zstd_unsized(data), false),
+            (Encoding::Zlib, zlib.finish().unwrap(), false),
+            (Encoding::Snappy, snap::raw::Encoder::new().compress_vec(data).unwrap(), true),
+            (Encoding::Snappy, framed.into_inner().unwrap(), true),
+            (Encoding::Lz4, lz4.finish().unwrap(), false),
+        ]
+    }
+
+    /// Scenario: every encoding, with the size declared or not, from a good or a tiny first capacity.
+    /// Guarantees: the content comes back whole, and a declared size is exact.
+    #[test]
+    fn every_encoding_inflates() {
+        for data in [text(), Vec::new(), b"x".to_vec()] {
+            // An empty snappy stream is no bytes at all, and no bytes are not inflated.
+            for (encoding, compressed, sized) in samples(&data).into_iter().filter(|(_, c, _)| !c.is_empty()) {
+                let size = inflated_size(encoding, &compressed).unwrap();
+                if sized {
+                    assert_eq!(size, Some(data.len() as u64), "{encoding}");
+                }
+                for capacity in [size.unwrap_or(0), 1, 1 << 20] {
+                    let out = inflate(encoding, &compressed, capacity, 1 << 20).unwrap();
+                    assert!(out == data, "{encoding} {capacity}");
+                }
+            }
+        }
+    }
+
+    /// Scenario: content one byte larger than the cap, and a bomb.
+    /// Guarantees: refused as larger, never a byte beyond the cap kept.
+    #[test]
+    fn the_cap_holds() {
+        let data = text();
+        for (encoding, compressed, _) in samples(&data) {
+            let cap = data.len() as u64;
+            inflate(encoding, &compressed, 0, cap).unwrap();
+            assert_eq!(inflate(encoding, &compressed, 0, cap - 1), Err(InflateError::Larger(cap - 1)), "{encoding}");
+        }
+    }
+
+    /// Scenario: each body cut short, each with bytes flipped, and plain text declared as compressed.
+    /// Guarantees: an error that names the encoding; no panic.
+    #[test]
+    fn damage_is_an_error() {
+        let data = text();
+        for (encoding, compressed, _) in samples(&data) {
+            for cut in [1, compressed.len() / 2, compressed.len() - 1] {
+                let result = inflate(encoding, &compressed[..cut], 100, 1 << 20);
+                // LZ4 and snappy streams may end at a chunk boundary; what came is then whole chunks.
+                if let Ok(out) = result {
+                    assert!(data.starts_with(&out), "{encoding} cut at {cut}");
+                }
+            }
+            let error = inflate(encoding, b"plain text, not compressed at all", 100, 1 << 20).unwrap_err();
+            assert!(error.to_string().contains(encoding.as_str()), "{error}");
+        }
+    }
+
+    /// Scenario: three gzip members, three zstd frames, laid end to end.
+    /// Guarantees: all of them are read.
+    #[test]
+    fn concatenated_members_are_one_body() {
+        let data = text();
+        for one in [gzip(&data), zstd::bulk::compress(&data, 1).unwrap(), zstd_unsized(&data)] {
+            let encoding = if one.starts_with(&[0x1f, 0x8b]) { Encoding::Gzip } else { Encoding::Zstd };
+            let out = inflate(encoding, &[&one[..], &one, &one].concat(), 10, 1 << 22).unwrap();
+            assert!(out == [&data[..], &data, &data].concat());
+        }
+    }
+}
