@@ -410,8 +410,8 @@ impl<'a> Decoder<'a> {
             ));
         }
         let as_integer = || {
-            let integer = Integer::parse(name).ok().filter(|_| is_number(name, true))?;
-            i32::try_from(integer.as_i64()?).ok()
+            let number = Some(name).filter(|name| is_number(name, true))?;
+            i32::try_from(Integer::parse(number).ok()?.as_i64()?).ok()
         };
         value.or_else(as_integer).ok_or_else(|| {
             Failure::new(
