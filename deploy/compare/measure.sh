@@ -5,8 +5,9 @@
 #   saturated  the gateway alone on core 0, generator and sink on core 1: items per second, refusals
 #
 # Usage: deploy/compare/measure.sh [GATEWAY ...]
-#   A gateway is WHO-PROTOCOL-COMPRESSION: who is collector, floor or sluice; the protocol (http or grpc) is
-#   used in and out; compression (none or zstd) is that of the output. floor speaks http only.
+#   A gateway is WHO-PROTOCOL-COMPRESSION: who is collector, floor, nginx or sluice; the protocol (http or grpc)
+#   is used in and out; compression (none or zstd) is that of the output. floor speaks http only, and nginx
+#   is a reverse proxy without batching (nginx-http-none).
 #   Default: collector-http-none collector-http-zstd floor-http-none floor-http-zstd, and sluice if it is built.
 # Environment:
 #   PEERS      directory of otelcol [target/peers], see build-peers.sh
@@ -83,6 +84,12 @@ start_gateway() { # NAME CORES THREADS: sets $gateway
         command=("$examples/floor" --listen "127.0.0.1:$GATEWAY_HTTP" --to "127.0.0.1:$SINK_HTTP"
             --compression "${name##*-}" --threads "$threads")
         ;;
+    nginx-http-none)
+        local dir
+        dir=$(cd "$out" && pwd)
+        sed "s|@OUT@|$dir|; s|@SINK@|$SINK_HTTP|; s|@GATEWAY@|$GATEWAY_HTTP|" "$here/$name.conf" >"$dir/nginx.conf"
+        command=(nginx -c "$dir/nginx.conf")
+        ;;
     collector-*) command=("$peers/otelcol" --config "$here/$name.yaml") ;;
     # shellcheck disable=SC2206 # several arguments in one variable
     sluice-*) command=("$sluice" --config "$here/$name.yaml" ${SLUICE_ARGS:-}) ;;
@@ -158,10 +165,11 @@ measure() { # NAME MODE
         split(load_cpu, used, " ")
         others = (machine - cpu - sink) / ticks - used[1] - used[2]
         per_million = accepted > 0 ? cpu / ticks / accepted * 1e6 : 0
+        per_cpu = per_million > 0 ? 1e6 / per_million : 0
         arrived = mode == "fixed" ? delivered "" : "not checked"
         if (mode == "fixed" && delivered == accepted && duplicated + unmarked == 0) arrived = "all, once"
         printf "| %-20s | %-9s | %7.3f | %9d | %9d | %8.2f | %8.1f | %-11s | %6d | %6d | %6.1f |\n", name, mode,
-            per_million, per_million > 0 ? 1e6 / per_million : 0, speed, refused, peak, arrived, p50, p99, others
+            per_million, per_cpu, speed, refused, peak, arrived, p50, p99, others
         printf "{\"gateway\":\"%s\",\"mode\":\"%s\",\"signal\":\"%s\",\"encoding\":\"%s\",\"cpu_s_per_million\":%.4f," \
             "\"items_per_second\":%d,\"refused_percent\":%.2f,\"peak_rss_mib\":%.1f,\"accepted\":%d,\"delivered\":%d," \
             "\"duplicated\":%d,\"unmarked\":%d,\"p50_us\":%d,\"p99_us\":%d,\"others_cpu_s\":%.2f}\n", name, mode,
