@@ -1,4 +1,5 @@
 //! OTLP receivers (gRPC, HTTP, JSON) and exporters (gRPC, HTTP, file, debug).
 
+pub mod exporter;
 pub mod json;
 pub mod receiver;

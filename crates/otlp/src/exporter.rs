@@ -1,0 +1,19 @@
+//! What sends OTLP: over HTTP, over gRPC, into files, and onto the terminal.
+//!
+//! An exporter sends one batch and classifies the answer; what follows (retry, halve, bisect,
+//! hold) is `sluice-pipeline`'s. `exporter/classify.rs` has the tables.
+
+mod classify;
+mod fallback;
+mod grpc;
+mod http;
+mod options;
+mod protobuf;
+mod status;
+
+pub use grpc::GrpcExporter;
+pub use http::HttpExporter;
+pub use options::{
+    BodyEncoding, ExporterError, GRPC_REQUEST_BYTES, GrpcExporterOptions, HTTP_REQUEST_BYTES,
+    HttpExporterOptions, MAX_REQUEST_BYTES,
+};
