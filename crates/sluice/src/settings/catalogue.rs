@@ -1,0 +1,320 @@
+//! Which components there are, and what to use in the place of those that are not here.
+
+use sluice_payload::Signal;
+
+/// The sections components stand in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `receivers`.
+    Receiver,
+    /// `processors`.
+    Processor,
+    /// `exporters`.
+    Exporter,
+    /// `extensions`.
+    Extension,
+    /// `connectors`: none are here yet.
+    Connector,
+}
+
+impl Kind {
+    /// All of them, in the order of the data's way.
+    pub const ALL: [Kind; 5] = [
+        Kind::Receiver,
+        Kind::Processor,
+        Kind::Exporter,
+        Kind::Connector,
+        Kind::Extension,
+    ];
+
+    /// The word for one: `receiver`.
+    pub fn singular(self) -> &'static str {
+        match self {
+            Kind::Receiver => "receiver",
+            Kind::Processor => "processor",
+            Kind::Exporter => "exporter",
+            Kind::Extension => "extension",
+            Kind::Connector => "connector",
+        }
+    }
+
+    /// The name of the section: `receivers`.
+    pub fn section(self) -> &'static str {
+        match self {
+            Kind::Receiver => "receivers",
+            Kind::Processor => "processors",
+            Kind::Exporter => "exporters",
+            Kind::Extension => "extensions",
+            Kind::Connector => "connectors",
+        }
+    }
+}
+
+/// How far a component can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    /// Complete and tested; keys will not change their meaning.
+    Stable,
+    /// Read so that Collector files run, mapped to something of ours or to nothing.
+    Understood,
+}
+
+impl Stability {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stability::Stable => "stable",
+            Stability::Understood => "understood",
+        }
+    }
+}
+
+/// One component, as the `components` command lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ComponentInfo {
+    /// Its section.
+    pub kind: Kind,
+    /// Its type.
+    pub name: &'static str,
+    /// Other names of the same type.
+    pub aliases: &'static [&'static str],
+    /// How far it can be relied on.
+    pub stability: Stability,
+    /// The signals it handles; none for extensions.
+    pub signals: &'static [Signal],
+    /// What it does, in a sentence.
+    pub summary: &'static str,
+}
+
+const ALL_SIGNALS: &[Signal] = &[Signal::Traces, Signal::Metrics, Signal::Logs, Signal::Profiles];
+
+const fn component(
+    kind: Kind,
+    name: &'static str,
+    aliases: &'static [&'static str],
+    stability: Stability,
+    summary: &'static str,
+) -> ComponentInfo {
+    let signals: &'static [Signal] = if matches!(kind, Kind::Extension) {
+        &[]
+    } else {
+        ALL_SIGNALS
+    };
+    ComponentInfo {
+        kind,
+        name,
+        aliases,
+        stability,
+        signals,
+        summary,
+    }
+}
+
+const COMPONENTS: &[ComponentInfo] = &[
+    component(
+        Kind::Receiver,
+        "otlp",
+        &[],
+        Stability::Stable,
+        "OTLP over gRPC and HTTP, protobuf and JSON.",
+    ),
+    component(Kind::Receiver, "nop", &[], Stability::Stable, "Receives nothing."),
+    component(
+        Kind::Processor,
+        "batch",
+        &[],
+        Stability::Understood,
+        "Sets how the exporters of its pipelines batch, unless they have sending_queue.batch.",
+    ),
+    component(
+        Kind::Processor,
+        "memory_limiter",
+        &[],
+        Stability::Understood,
+        "Sets the memory budget of the process, which is enforced before a request is read.",
+    ),
+    component(
+        Kind::Exporter,
+        "otlp",
+        &["otlp_grpc"],
+        Stability::Stable,
+        "OTLP over gRPC.",
+    ),
+    component(
+        Kind::Exporter,
+        "otlphttp",
+        &["otlp_http"],
+        Stability::Stable,
+        "OTLP over HTTP, protobuf or JSON.",
+    ),
+    component(
+        Kind::Exporter,
+        "file",
+        &[],
+        Stability::Stable,
+        "OTLP JSON lines or length-delimited protobuf, with rotation.",
+    ),
+    component(
+        Kind::Exporter,
+        "debug",
+        &["logging"],
+        Stability::Stable,
+        "Summaries of what passes, for people.",
+    ),
+    component(
+        Kind::Exporter,
+        "nop",
+        &[],
+        Stability::Stable,
+        "Drops everything, on purpose.",
+    ),
+    component(
+        Kind::Extension,
+        "health_check",
+        &[],
+        Stability::Stable,
+        "Answers whether the gateway is up.",
+    ),
+    component(
+        Kind::Extension,
+        "zpages",
+        &[],
+        Stability::Stable,
+        "Pages about the running gateway, for people.",
+    ),
+    component(
+        Kind::Extension,
+        "basicauth",
+        &[],
+        Stability::Stable,
+        "User and password, for receivers or for exporters.",
+    ),
+    component(
+        Kind::Extension,
+        "bearertokenauth",
+        &[],
+        Stability::Stable,
+        "A bearer token, for receivers and for exporters.",
+    ),
+    component(
+        Kind::Extension,
+        "file_storage",
+        &[],
+        Stability::Understood,
+        "Read; queues are kept in memory so far.",
+    ),
+    component(
+        Kind::Extension,
+        "pprof",
+        &[],
+        Stability::Understood,
+        "Read; it profiles Go programs.",
+    ),
+];
+
+/// Every component there is, for the `components` command.
+pub fn components() -> &'static [ComponentInfo] {
+    COMPONENTS
+}
+
+/// The component of this type, by name or alias.
+pub(super) fn find(kind: Kind, name: &str) -> Option<&'static ComponentInfo> {
+    COMPONENTS
+        .iter()
+        .find(|info| info.kind == kind && (info.name == name || info.aliases.contains(&name)))
+}
+
+/// The names and aliases of a section's types.
+pub(super) fn names(kind: Kind) -> impl Iterator<Item = &'static str> {
+    COMPONENTS
+        .iter()
+        .filter(move |info| info.kind == kind)
+        .flat_map(|info| std::iter::once(info.name).chain(info.aliases.iter().copied()))
+}
+
+/// What to use in the place of a Collector component that is not here.
+pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
+    const LATER: &str = "it comes in a later release; until then run a Collector in front of sluice for it";
+    const BEHIND: &str = "send OTLP to a Collector that has it, with the otlp exporter";
+    const SOURCE: &str = "receive it with a Collector agent that sends OTLP to sluice";
+    Some(match (kind, name) {
+        (Kind::Receiver, "jaeger" | "zipkin" | "opencensus" | "skywalking" | "datadog") => {
+            "let the clients send OTLP (Jaeger and Zipkin SDKs have given way to it), or put a Collector agent in front"
+        }
+        (Kind::Receiver, "prometheus" | "prometheus_simple") => {
+            "scrape with Prometheus or a Collector agent; if it only scraped the Collector's own :8888, remove it, \
+             sluice serves its metrics at service.telemetry.metrics"
+        }
+        (Kind::Receiver, "prometheusremotewrite") => "it comes with remote write support in a later release",
+        (
+            Kind::Receiver,
+            "hostmetrics" | "filelog" | "kubeletstats" | "k8s_cluster" | "k8s_events" | "k8sobjects"
+            | "docker_stats" | "journald" | "syslog" | "statsd" | "fluentforward" | "tcplog" | "udplog"
+            | "kafka" | "redis" | "postgresql" | "mysql" | "nginx" | "carbon" | "collectd" | "influxdb"
+            | "splunk_hec" | "awsxray" | "loki" | "receiver_creator" | "windowseventlog" | "httpcheck"
+            | "sqlquery" | "googlecloudpubsub" | "webhookevent",
+        ) => SOURCE,
+        (Kind::Processor, "attributes" | "resource" | "filter" | "probabilistic_sampler") => LATER,
+        (
+            Kind::Processor,
+            "transform" | "resourcedetection" | "k8sattributes" | "tail_sampling" | "groupbyattrs"
+            | "groupbytrace" | "metricstransform" | "metricsgeneration" | "cumulativetodelta" | "deltatorate"
+            | "span" | "redaction" | "routing" | "servicegraph" | "spanmetrics" | "interval"
+            | "logstransform" | "schema" | "remotetap",
+        ) => "run it in a Collector agent in front of sluice, and remove it from this pipeline",
+        (Kind::Processor, "memory_ballast" | "queued_retry") => {
+            "remove it: it is obsolete, and needs no replacement"
+        }
+        (Kind::Exporter, "prometheusremotewrite") => "it comes with remote write support in a later release",
+        (Kind::Exporter, "awss3" | "parquet") => "it comes with Parquet on S3 in a later release",
+        (Kind::Exporter, "jaeger" | "jaeger_thrift") => {
+            "Jaeger reads OTLP: use the otlp exporter with Jaeger's port 4317"
+        }
+        (Kind::Exporter, "loki") => "Loki reads OTLP: use otlphttp with endpoint http://loki:3100/otlp",
+        (Kind::Exporter, "prometheus") => {
+            "Prometheus reads OTLP: use otlphttp with endpoint http://prometheus:9090/api/v1/otlp \
+             (start it with --web.enable-otlp-receiver)"
+        }
+        (Kind::Exporter, "zipkin") => "use the otlp exporter; Zipkin's successors read OTLP",
+        (Kind::Exporter, "loadbalancing") => {
+            "use the otlp exporter with `connections`: it spreads load, though not by trace id"
+        }
+        (Kind::Exporter, "elasticsearch") => {
+            "Elastic reads OTLP: use the otlphttp exporter with the address of its OTLP intake"
+        }
+        (Kind::Exporter, "datadog") => {
+            "Datadog reads OTLP: use the otlphttp exporter with its OTLP intake endpoint"
+        }
+        (
+            Kind::Exporter,
+            "coralogix" | "logzio" | "honeycombmarker" | "sumologic" | "dynatrace" | "signalfx" | "sapm",
+        ) => "use the otlp or otlphttp exporter with the vendor's OTLP endpoint",
+        (
+            Kind::Exporter,
+            "kafka" | "googlecloud" | "googlecloudpubsub" | "awsemf" | "awsxray" | "awscloudwatchlogs"
+            | "azuremonitor" | "clickhouse" | "opensearch" | "splunk_hec" | "pulsar" | "opencensus"
+            | "influxdb" | "mezmo" | "syslog",
+        ) => BEHIND,
+        (Kind::Extension, "memory_ballast") => "remove it: it is obsolete, and needs no replacement",
+        (Kind::Extension, "memory_limiter") => {
+            "use the memory_limiter processor: the budget is enforced before requests are read"
+        }
+        (Kind::Extension, "healthcheckv2") => "use health_check",
+        (Kind::Extension, "headers_setter") => {
+            "it comes in a later release; fixed headers can be set with `headers` of the exporter"
+        }
+        (Kind::Extension, "db_storage" | "redis_storage") => "queues are kept in memory so far; remove it",
+        (
+            Kind::Extension,
+            "oauth2client" | "oidc" | "sigv4auth" | "googleclientauth" | "azure_auth" | "asapclient",
+        ) => "basicauth and bearertokenauth are here; for others put a proxy that signs requests in between",
+        (
+            Kind::Extension,
+            "opamp" | "jaegerremotesampling" | "k8s_observer" | "host_observer" | "docker_observer",
+        ) => "remove it: it has no counterpart here",
+        (Kind::Connector, _) => {
+            "connectors are not here yet; keep this part in a Collector in front of or behind sluice"
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,400 @@
+//! Exporters that send OTLP: `otlp` (`otlp_grpc`) and `otlphttp` (`otlp_http`).
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use sluice_config::{ByteSize, Node, Report};
+use sluice_payload::Signal;
+
+use super::network::{Auth, ClientTls, Compression, CompressionParams, Headers, check_endpoint, check_level};
+use super::outputs::{DebugExporter, FileExporter};
+use super::queue::{Retry, SendingQueue};
+use super::scope::Scope;
+
+/// An exporter's settings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Exporter {
+    /// OTLP over gRPC.
+    OtlpGrpc(OtlpGrpcExporter),
+    /// OTLP over HTTP.
+    OtlpHttp(OtlpHttpExporter),
+    /// OTLP into files.
+    File(FileExporter),
+    /// Summaries for people.
+    Debug(DebugExporter),
+    /// Drops everything, on purpose.
+    Nop,
+}
+
+impl Exporter {
+    /// The exporter's queue, if it is of the kind that has one.
+    pub fn queue(&self) -> Option<&SendingQueue> {
+        match self {
+            Exporter::OtlpGrpc(exporter) => Some(&exporter.sending_queue),
+            Exporter::OtlpHttp(exporter) => Some(&exporter.sending_queue),
+            Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
+        }
+    }
+
+    /// The authentication of the exporter's requests, if it has any.
+    pub fn auth(&self) -> Option<&Auth> {
+        match self {
+            Exporter::OtlpGrpc(exporter) => exporter.auth.as_ref(),
+            Exporter::OtlpHttp(exporter) => exporter.auth.as_ref(),
+            Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
+        }
+    }
+}
+
+/// The `otlp` (`otlp_grpc`) exporter.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct OtlpGrpcExporter {
+    /// `host:port`, `http://host:port`, `https://host:port` or `dns:///host:port`.
+    pub endpoint: String,
+    /// TLS; a bare `host:port` uses it unless `insecure` is set.
+    pub tls: ClientTls,
+    /// Metadata of every request.
+    pub headers: Headers,
+    /// The extension that signs requests.
+    pub auth: Option<Auth>,
+    /// How requests are compressed; absent: gzip.
+    pub compression: Compression,
+    /// The compression level.
+    pub compression_params: CompressionParams,
+    /// How long one attempt may take; absent: 5s. Zero: as long as it likes.
+    pub timeout: Duration,
+    /// What happens after a retryable failure.
+    pub retry_on_failure: Retry,
+    /// The queue before this exporter.
+    pub sending_queue: SendingQueue,
+    /// Pings on quiet connections.
+    pub keepalive: Option<ClientKeepalive>,
+    /// The `:authority` of requests, instead of the endpoint's host.
+    pub authority: Option<String>,
+    /// How many connections to spread requests over; absent: our default. Our own key.
+    pub connections: Option<usize>,
+    balancer_name: Option<IgnoredAny>,
+    read_buffer_size: Option<ByteSize>,
+    write_buffer_size: Option<ByteSize>,
+    wait_for_ready: Option<bool>,
+    middlewares: Option<IgnoredAny>,
+    /// Before v0.39, TLS keys stood at the top.
+    insecure: Option<bool>,
+}
+
+impl Default for OtlpGrpcExporter {
+    fn default() -> Self {
+        Self {
+            endpoint: String::new(),
+            tls: ClientTls::default(),
+            headers: Headers::default(),
+            auth: None,
+            compression: Compression::Gzip,
+            compression_params: CompressionParams::default(),
+            timeout: Duration::from_secs(5),
+            retry_on_failure: Retry::default(),
+            sending_queue: SendingQueue::default(),
+            keepalive: None,
+            authority: None,
+            connections: None,
+            balancer_name: None,
+            read_buffer_size: None,
+            write_buffer_size: None,
+            wait_for_ready: None,
+            middlewares: None,
+            insecure: None,
+        }
+    }
+}
+
+/// `keepalive` of a gRPC exporter.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ClientKeepalive {
+    /// Ping a connection that has been silent for this long; at least 10s.
+    pub time: Duration,
+    /// Give the connection up when the ping is not answered for this long.
+    pub timeout: Duration,
+    /// Ping even without a request under way.
+    pub permit_without_stream: bool,
+}
+
+impl Default for ClientKeepalive {
+    /// gRPC's own figures.
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(10),
+            timeout: Duration::from_secs(20),
+            permit_without_stream: false,
+        }
+    }
+}
+
+/// Reads an `otlp` exporter.
+pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<OtlpGrpcExporter> {
+    let mut node = node.clone();
+    node.bare_as_empty(&["sending_queue", "batch"]);
+    let mut scope = Scope {
+        node: &node,
+        path,
+        report,
+    };
+    let mut exporter: OtlpGrpcExporter = scope.decode()?;
+    match scope.has(&["endpoint"]) {
+        true => check_endpoint(&mut scope, "endpoint", &exporter.endpoint, true),
+        false => scope.error(&[], "the key \"endpoint\" is required; write endpoint: host:4317"),
+    }
+    if let Some(insecure) = exporter.insecure.take() {
+        exporter.tls.insecure |= insecure;
+        scope.warn(&["insecure"], "is the old place; write tls: {insecure: true}");
+    }
+    exporter.tls.check(&mut scope, &["tls"]);
+    exporter.headers.check(&mut scope, "headers");
+    if matches!(
+        exporter.compression,
+        Compression::Deflate | Compression::Zlib | Compression::Lz4
+    ) {
+        scope.error(
+            &["compression"],
+            "gRPC servers read gzip, zstd, snappy or none; use one of these",
+        );
+    }
+    check_level(&mut scope, exporter.compression, exporter.compression_params);
+    check_connections(&mut scope, exporter.connections);
+    exporter.retry_on_failure.check(&mut scope);
+    exporter.sending_queue.check(&mut scope);
+    let buffers = "buffers follow the traffic";
+    scope.without_effect(&[
+        (
+            &["balancer_name"],
+            "requests are always spread over the connections and addresses of the endpoint",
+        ),
+        (&["read_buffer_size"], buffers),
+        (&["write_buffer_size"], buffers),
+        (
+            &["wait_for_ready"],
+            "requests wait in the queue until the destination can be reached",
+        ),
+        (&["middlewares"], "there are no middleware extensions"),
+    ]);
+    Some(exporter)
+}
+
+/// The `otlphttp` (`otlp_http`) exporter. At least one endpoint is there.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct OtlpHttpExporter {
+    /// The base URL; `/v1/traces` and the like are appended.
+    pub endpoint: Option<String>,
+    /// The whole URL for traces, instead of one built from `endpoint`.
+    pub traces_endpoint: Option<String>,
+    /// The whole URL for metrics.
+    pub metrics_endpoint: Option<String>,
+    /// The whole URL for logs.
+    pub logs_endpoint: Option<String>,
+    /// The whole URL for profiles.
+    pub profiles_endpoint: Option<String>,
+    /// TLS of `https://` endpoints.
+    pub tls: ClientTls,
+    /// Headers of every request.
+    pub headers: Headers,
+    /// The extension that signs requests.
+    pub auth: Option<Auth>,
+    /// How requests are compressed; absent: gzip.
+    pub compression: Compression,
+    /// The compression level.
+    pub compression_params: CompressionParams,
+    /// How long one attempt may take; absent: 30s. Zero: as long as it likes.
+    pub timeout: Duration,
+    /// Protobuf or JSON.
+    pub encoding: BodyEncoding,
+    /// What happens after a retryable failure.
+    pub retry_on_failure: Retry,
+    /// The queue before this exporter.
+    pub sending_queue: SendingQueue,
+    /// Most connections in all; absent or 0: no limit.
+    pub max_conns_per_host: Option<usize>,
+    /// Close a connection that has had no request for this long; absent: 90s. Zero: never.
+    pub idle_conn_timeout: Duration,
+    /// A new connection for every request.
+    pub disable_keep_alives: bool,
+    /// Ping an HTTP/2 connection that has been silent for this long; absent or 0: never.
+    pub http2_read_idle_timeout: Option<Duration>,
+    /// Give an HTTP/2 connection up when the ping is not answered for this long; absent or 0: 15s.
+    pub http2_ping_timeout: Option<Duration>,
+    /// How many connections to spread requests over; absent: our default. Our own key.
+    pub connections: Option<usize>,
+    /// The HTTP version; absent: chosen by ALPN on `https`, HTTP/1.1 on `http`. Our own key.
+    pub protocol: Option<HttpProtocol>,
+    max_idle_conns: Option<usize>,
+    max_idle_conns_per_host: Option<usize>,
+    read_buffer_size: Option<ByteSize>,
+    write_buffer_size: Option<ByteSize>,
+    force_attempt_http2: Option<bool>,
+    proxy_url: Option<String>,
+    cookies: Option<IgnoredAny>,
+    middlewares: Option<IgnoredAny>,
+    insecure: Option<bool>,
+}
+
+impl Default for OtlpHttpExporter {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            traces_endpoint: None,
+            metrics_endpoint: None,
+            logs_endpoint: None,
+            profiles_endpoint: None,
+            tls: ClientTls::default(),
+            headers: Headers::default(),
+            auth: None,
+            compression: Compression::Gzip,
+            compression_params: CompressionParams::default(),
+            timeout: Duration::from_secs(30),
+            encoding: BodyEncoding::Proto,
+            retry_on_failure: Retry::default(),
+            sending_queue: SendingQueue::default(),
+            max_conns_per_host: None,
+            idle_conn_timeout: Duration::from_secs(90),
+            disable_keep_alives: false,
+            http2_read_idle_timeout: None,
+            http2_ping_timeout: None,
+            connections: None,
+            protocol: None,
+            max_idle_conns: None,
+            max_idle_conns_per_host: None,
+            read_buffer_size: None,
+            write_buffer_size: None,
+            force_attempt_http2: None,
+            proxy_url: None,
+            cookies: None,
+            middlewares: None,
+            insecure: None,
+        }
+    }
+}
+
+impl OtlpHttpExporter {
+    /// Where requests of this signal go; `None` when the configuration does not say.
+    pub fn url(&self, signal: Signal) -> Option<String> {
+        let (own, path) = match signal {
+            Signal::Traces => (&self.traces_endpoint, "/v1/traces"),
+            Signal::Metrics => (&self.metrics_endpoint, "/v1/metrics"),
+            Signal::Logs => (&self.logs_endpoint, "/v1/logs"),
+            Signal::Profiles => (&self.profiles_endpoint, "/v1development/profiles"),
+        };
+        let base = || {
+            self.endpoint
+                .as_ref()
+                .map(|base| format!("{}{path}", base.trim().trim_end_matches('/')))
+        };
+        own.as_ref().map(|own| own.trim().to_owned()).or_else(base)
+    }
+}
+
+/// The body of OTLP/HTTP requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BodyEncoding {
+    /// `application/x-protobuf`.
+    #[default]
+    Proto,
+    /// `application/json`.
+    Json,
+}
+
+/// The HTTP version of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HttpProtocol {
+    /// HTTP/1.1.
+    #[serde(alias = "http/1.1", alias = "h1")]
+    Http1,
+    /// HTTP/2, without asking on plain connections.
+    #[serde(alias = "http2")]
+    H2,
+}
+
+/// Reads an `otlphttp` exporter.
+pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<OtlpHttpExporter> {
+    let mut node = node.clone();
+    node.bare_as_empty(&["sending_queue", "batch"]);
+    let mut scope = Scope {
+        node: &node,
+        path,
+        report,
+    };
+    let mut exporter: OtlpHttpExporter = scope.decode()?;
+    let endpoints = [
+        ("endpoint", &exporter.endpoint),
+        ("traces_endpoint", &exporter.traces_endpoint),
+        ("metrics_endpoint", &exporter.metrics_endpoint),
+        ("logs_endpoint", &exporter.logs_endpoint),
+        ("profiles_endpoint", &exporter.profiles_endpoint),
+    ];
+    let mut any = false;
+    for (key, endpoint) in endpoints {
+        if let Some(endpoint) = endpoint {
+            any = true;
+            check_endpoint(&mut scope, key, endpoint, false);
+        } else {
+            // A wrong value has been reported already, and is not an absence.
+            any |= scope.has(&[key]);
+        }
+    }
+    if !any {
+        scope.error(
+            &[],
+            "the key \"endpoint\" is required; write endpoint: http://host:4318",
+        );
+    }
+    if let Some(insecure) = exporter.insecure.take() {
+        exporter.tls.insecure |= insecure;
+        scope.warn(&["insecure"], "is the old place; write tls: {insecure: true}");
+    }
+    exporter.tls.check(&mut scope, &["tls"]);
+    exporter.headers.check(&mut scope, "headers");
+    check_level(&mut scope, exporter.compression, exporter.compression_params);
+    check_connections(&mut scope, exporter.connections);
+    for duration in [
+        &mut exporter.http2_read_idle_timeout,
+        &mut exporter.http2_ping_timeout,
+    ] {
+        *duration = duration.filter(|d| !d.is_zero());
+    }
+    exporter.max_conns_per_host = exporter.max_conns_per_host.filter(|max| *max > 0);
+    exporter.retry_on_failure.check(&mut scope);
+    exporter.sending_queue.check(&mut scope);
+    if exporter.proxy_url.as_deref().is_some_and(|url| !url.is_empty()) {
+        scope.error(
+            &["proxy_url"],
+            "proxies are not supported; remove it and give sluice a direct way to the destination",
+        );
+    }
+    let buffers = "buffers follow the traffic";
+    let connections = "connections are few and kept; use `connections` to set their number";
+    scope.without_effect(&[
+        (&["max_idle_conns"], connections),
+        (&["max_idle_conns_per_host"], connections),
+        (&["read_buffer_size"], buffers),
+        (&["write_buffer_size"], buffers),
+        (
+            &["force_attempt_http2"],
+            "use `protocol: h2` or `protocol: http1`",
+        ),
+        (&["cookies"], "answers to OTLP requests set no cookies"),
+        (&["middlewares"], "there are no middleware extensions"),
+    ]);
+    Some(exporter)
+}
+
+fn check_connections(scope: &mut Scope<'_>, connections: Option<usize>) {
+    if connections == Some(0) {
+        scope.error(
+            &["connections"],
+            "must be at least 1; remove it to use the default",
+        );
+    }
+}

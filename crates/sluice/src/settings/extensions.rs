@@ -1,0 +1,345 @@
+//! Extensions: health, debug pages, authentication, storage.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use sluice_config::{Node, Report, Secret};
+
+use super::htpasswd::Htpasswd;
+use super::network::{Headers, ListenAddress, ServerTls};
+use super::scope::Scope;
+
+/// An extension's settings.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a handful are made, once")]
+pub enum Extension {
+    /// `health_check`: is the gateway up?
+    HealthCheck(HealthCheck),
+    /// `zpages`: pages for people.
+    Zpages(Zpages),
+    /// `pprof`: read, and without effect: it profiles Go.
+    Pprof,
+    /// `basicauth`: user and password.
+    BasicAuth(BasicAuth),
+    /// `bearertokenauth`: a token.
+    BearerTokenAuth(BearerTokenAuth),
+    /// `file_storage`: read, and without effect until queues are kept on disk.
+    FileStorage(FileStorage),
+}
+
+/// The `health_check` extension.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct HealthCheck {
+    /// Where to listen; absent: localhost:13133.
+    pub endpoint: ListenAddress,
+    /// The path that answers 200 or 503; absent: `/`. `/live` and `/ready` answer always.
+    pub path: String,
+    /// The body of the answers, instead of our JSON.
+    pub response_body: Option<HealthBodies>,
+    /// TLS, if wanted.
+    pub tls: Option<ServerTls>,
+    /// Headers added to every answer.
+    pub response_headers: Headers,
+    check_collector_pipeline: Option<IgnoredAny>,
+    /// Before v0.30: the port on every interface.
+    port: Option<u16>,
+    auth: Option<IgnoredAny>,
+    cors: Option<IgnoredAny>,
+    max_request_body_size: Option<IgnoredAny>,
+    include_metadata: Option<IgnoredAny>,
+    compression_algorithms: Option<IgnoredAny>,
+    read_timeout: Option<IgnoredAny>,
+    read_header_timeout: Option<IgnoredAny>,
+    write_timeout: Option<IgnoredAny>,
+    idle_timeout: Option<IgnoredAny>,
+    keep_alives_enabled: Option<IgnoredAny>,
+}
+
+impl Default for HealthCheck {
+    fn default() -> Self {
+        Self {
+            endpoint: ListenAddress::new("localhost", 13133),
+            path: "/".to_owned(),
+            response_body: None,
+            tls: None,
+            response_headers: Headers::default(),
+            check_collector_pipeline: None,
+            port: None,
+            auth: None,
+            cors: None,
+            max_request_body_size: None,
+            include_metadata: None,
+            compression_algorithms: None,
+            read_timeout: None,
+            read_header_timeout: None,
+            write_timeout: None,
+            idle_timeout: None,
+            keep_alives_enabled: None,
+        }
+    }
+}
+
+/// `response_body` of `health_check`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct HealthBodies {
+    /// The body of 200.
+    pub healthy: String,
+    /// The body of 503.
+    pub unhealthy: String,
+}
+
+/// Reads a `health_check` extension.
+pub(super) fn health_check(node: &Node, path: &str, report: &mut Report) -> Option<HealthCheck> {
+    let mut scope = Scope { node, path, report };
+    let mut health: HealthCheck = scope.decode()?;
+    if let Some(port) = health.port.take() {
+        if !scope.has(&["endpoint"]) {
+            health.endpoint = ListenAddress::new("0.0.0.0", port);
+        }
+        scope.warn(&["port"], "is the old name; write endpoint: host:port");
+    }
+    if !health.path.starts_with('/') {
+        health.path.insert(0, '/');
+    }
+    if let Some(tls) = &mut health.tls {
+        tls.check(&mut scope, &["tls"]);
+    }
+    scope.without_effect(&[
+        (
+            &["check_collector_pipeline"],
+            "the health of destinations is in the metrics; see docs/operations.md",
+        ),
+        (&["auth"], "health is answered to everyone who can reach the port"),
+        (&["cors"], "health is not for web pages"),
+    ]);
+    Some(health)
+}
+
+/// The `zpages` extension.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Zpages {
+    /// Where to listen; absent: localhost:55679.
+    pub endpoint: ListenAddress,
+    expvar: Option<IgnoredAny>,
+    tls: Option<IgnoredAny>,
+    auth: Option<IgnoredAny>,
+}
+
+impl Default for Zpages {
+    fn default() -> Self {
+        Self {
+            endpoint: ListenAddress::new("localhost", 55679),
+            expvar: None,
+            tls: None,
+            auth: None,
+        }
+    }
+}
+
+/// Reads a `zpages` extension.
+pub(super) fn zpages(node: &Node, path: &str, report: &mut Report) -> Option<Zpages> {
+    let mut scope = Scope { node, path, report };
+    let zpages = scope.decode()?;
+    let plain = "these pages are served in plain text to whoever can reach the port";
+    scope.without_effect(&[
+        (&["expvar"], "it shows Go's variables"),
+        (&["tls"], plain),
+        (&["auth"], plain),
+    ]);
+    Some(zpages)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Pprof {
+    endpoint: Option<ListenAddress>,
+    block_profile_fraction: Option<i64>,
+    mutex_profile_fraction: Option<i64>,
+    save_to_file: Option<String>,
+    dialer: Option<IgnoredAny>,
+}
+
+/// Reads a `pprof` extension.
+pub(super) fn pprof(node: &Node, path: &str, report: &mut Report) -> Option<()> {
+    let mut scope = Scope { node, path, report };
+    let _: Pprof = scope.decode()?;
+    scope.warn(&[], "has no effect here: it profiles Go programs");
+    Some(())
+}
+
+/// The `basicauth` extension: a list of users for receivers, or one user for exporters.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BasicAuth {
+    /// For receivers: who may come in.
+    Server {
+        /// The users of `htpasswd.inline`, which win over those of the file.
+        inline: Htpasswd,
+        /// `htpasswd.file`: more users; read it at start.
+        file: Option<PathBuf>,
+    },
+    /// For exporters: who we are.
+    Client(BasicClient),
+}
+
+/// `client_auth` of `basicauth`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BasicClient {
+    /// The user.
+    pub username: String,
+    /// The password.
+    pub password: Secret,
+    /// A file with the user, instead.
+    pub username_file: Option<PathBuf>,
+    /// A file with the password, instead.
+    pub password_file: Option<PathBuf>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawBasicAuth {
+    htpasswd: Option<RawHtpasswd>,
+    client_auth: Option<BasicClient>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawHtpasswd {
+    file: Option<PathBuf>,
+    inline: Option<Secret>,
+}
+
+/// Reads a `basicauth` extension.
+pub(super) fn basicauth(node: &Node, path: &str, report: &mut Report) -> Option<BasicAuth> {
+    let mut scope = Scope { node, path, report };
+    let raw: RawBasicAuth = scope.decode()?;
+    match (raw.htpasswd, raw.client_auth) {
+        (Some(_), Some(_)) => {
+            scope.error(
+                &["client_auth"],
+                "an authenticator is for receivers (htpasswd) or for exporters (client_auth); make two",
+            );
+            None
+        }
+        (None, None) => {
+            scope.error(&[], "set htpasswd (for receivers) or client_auth (for exporters)");
+            None
+        }
+        (Some(htpasswd), None) => {
+            let file = htpasswd.file.filter(|file| !file.as_os_str().is_empty());
+            let text = htpasswd.inline.unwrap_or_default();
+            if file.is_none() && text.expose().trim().is_empty() {
+                scope.error(&["htpasswd"], "names no users; set inline or file");
+            }
+            match Htpasswd::parse(text.expose()) {
+                Ok(inline) => Some(BasicAuth::Server { inline, file }),
+                Err(message) => {
+                    scope.error(&["htpasswd", "inline"], message);
+                    None
+                }
+            }
+        }
+        (None, Some(client)) => {
+            if client.username.is_empty() && client.username_file.is_none() {
+                scope.error(&["client_auth", "username"], "is required");
+            }
+            Some(BasicAuth::Client(client))
+        }
+    }
+}
+
+/// The `bearertokenauth` extension, for receivers and for exporters.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct BearerTokenAuth {
+    /// What stands before the token; absent: `Bearer`.
+    pub scheme: String,
+    /// The token to send or to require.
+    pub token: Option<Secret>,
+    /// Tokens to require, any of them; exporters send the first.
+    pub tokens: Vec<Secret>,
+    /// A file with one token a line; watched for changes.
+    pub filename: Option<PathBuf>,
+    /// The header that carries the token; absent: `Authorization`.
+    pub header: String,
+}
+
+impl Default for BearerTokenAuth {
+    fn default() -> Self {
+        Self {
+            scheme: "Bearer".to_owned(),
+            token: None,
+            tokens: Vec::new(),
+            filename: None,
+            header: "Authorization".to_owned(),
+        }
+    }
+}
+
+impl BearerTokenAuth {
+    /// The tokens written in the configuration; empty when they are in `filename`.
+    pub fn all_tokens(&self) -> impl Iterator<Item = &Secret> {
+        self.token.iter().chain(&self.tokens)
+    }
+}
+
+/// Reads a `bearertokenauth` extension.
+pub(super) fn bearertokenauth(node: &Node, path: &str, report: &mut Report) -> Option<BearerTokenAuth> {
+    let mut scope = Scope { node, path, report };
+    let mut auth: BearerTokenAuth = scope.decode()?;
+    auth.filename = auth.filename.filter(|file| !file.as_os_str().is_empty());
+    let has_text = auth.all_tokens().any(|token| !token.expose().is_empty());
+    if !has_text && auth.filename.is_none() {
+        scope.error(&[], "needs a token; set token, tokens or filename");
+    }
+    if auth.token.is_some() && !auth.tokens.is_empty() {
+        scope.error(&["tokens"], "set either token or tokens, not both");
+    }
+    if has_text && auth.filename.is_some() {
+        scope.warn(&["filename"], "wins over token and tokens");
+    }
+    if auth
+        .all_tokens()
+        .any(|token| token.expose().bytes().any(|b| !(0x20..0x7f).contains(&b)))
+    {
+        scope.error(
+            &[],
+            "a token has a line break or another character that headers do not carry",
+        );
+    }
+    Some(auth)
+}
+
+/// The `file_storage` extension, as far as a check needs it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct FileStorage {
+    /// The directory.
+    pub directory: Option<PathBuf>,
+    /// How long to wait for its lock.
+    pub timeout: Option<Duration>,
+    /// Make the directory if it is not there.
+    pub create_directory: bool,
+    /// Write through to the disk.
+    pub fsync: bool,
+    directory_permissions: Option<String>,
+    compaction: Option<IgnoredAny>,
+    recreate: Option<bool>,
+    max_size: Option<IgnoredAny>,
+}
+
+/// Reads a `file_storage` extension.
+pub(super) fn file_storage(node: &Node, path: &str, report: &mut Report) -> Option<FileStorage> {
+    let mut scope = Scope { node, path, report };
+    let storage = scope.decode()?;
+    scope.warn(
+        &[],
+        "has no effect yet: queues are kept in memory, and what is in them does not survive a crash",
+    );
+    Some(storage)
+}

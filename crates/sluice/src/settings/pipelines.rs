@@ -1,0 +1,488 @@
+//! `service.pipelines` and `service.extensions`: who uses what, and whether it is there.
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+use sluice_config::{Node, Report, Span, Spanned, decode, nearest};
+use sluice_payload::Signal;
+
+use super::extensions::{BasicAuth, Extension};
+use super::network::{Auth, ListenAddress};
+use super::processors::{MemoryLimit, Processor};
+use super::receivers::Receiver;
+use super::{ComponentId, Exporter, Kind, SendingQueue, Settings, catalogue};
+
+/// When a pipeline's receivers answer "accepted". Our own key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ack {
+    /// Once the data is in the queue.
+    #[default]
+    Accepted,
+    /// Once every exporter of the pipeline has delivered it.
+    Delivered,
+}
+
+/// One pipeline, its references checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pipeline {
+    /// Its id as written: `traces` or `traces/name`.
+    pub id: ComponentId,
+    /// What flows in it.
+    pub signal: Signal,
+    /// Its receivers; at least one.
+    pub receivers: Vec<ComponentId>,
+    /// Its processors, in order.
+    pub processors: Vec<ComponentId>,
+    /// Its exporters; at least one.
+    pub exporters: Vec<ComponentId>,
+    /// When its receivers answer: by its `ack` key, else `delivered` if every queued exporter confirms delivery
+    /// (`sending_queue.enabled: false` or `wait_for_result: true`).
+    pub ack: Ack,
+}
+
+/// What `service` asks for, before the components are known.
+#[derive(Default)]
+pub(super) struct Plan {
+    pipelines: Vec<Planned>,
+    extensions: Vec<(ComponentId, Span)>,
+    used: HashSet<(Kind, ComponentId)>,
+}
+
+struct Planned {
+    path: String,
+    id: ComponentId,
+    signal: Signal,
+    receivers: Vec<(ComponentId, Span)>,
+    processors: Vec<(ComponentId, Span)>,
+    exporters: Vec<(ComponentId, Span)>,
+    ack: Option<Ack>,
+}
+
+impl Plan {
+    pub(super) fn uses(&self, kind: Kind, id: &ComponentId) -> bool {
+        match kind {
+            // A connector stands in the lists of receivers and exporters.
+            Kind::Connector => [Kind::Receiver, Kind::Exporter]
+                .iter()
+                .any(|k| self.used.contains(&(*k, id.clone()))),
+            kind => self.used.contains(&(kind, id.clone())),
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawPipeline {
+    receivers: Vec<Spanned<String>>,
+    processors: Vec<Spanned<String>>,
+    exporters: Vec<Spanned<String>>,
+    ack: Option<Ack>,
+}
+
+/// Reads `service.pipelines` and `service.extensions`.
+pub(super) fn read(root: &Node, report: &mut Report) -> Plan {
+    let mut plan = Plan::default();
+    if let Some(node) = root.at(&["service", "extensions"])
+        && let Some(ids) = decode::<Vec<Spanned<String>>>(node, "service.extensions", report)
+    {
+        plan.extensions = parse_ids(ids, "service.extensions", report);
+    }
+    let pipelines = root.at(&["service", "pipelines"]);
+    match pipelines.and_then(Node::as_mapping) {
+        Some(mapping) if !mapping.is_empty() => {
+            for entry in mapping.entries() {
+                let path = format!("service.pipelines.{}", entry.key);
+                if let Some(id) = pipeline_id(&entry.key, &entry.key_span, report)
+                    && let Some(raw) = decode::<RawPipeline>(&entry.value, &path, report)
+                {
+                    let (id, signal) = id;
+                    for (name, list) in [("receiver", &raw.receivers), ("exporter", &raw.exporters)] {
+                        // A list that was there and wrong has been reported already.
+                        let written = entry.value.get(&format!("{name}s"));
+                        if list.is_empty()
+                            && written.is_none_or(|node| node.is_null() || node.as_sequence().is_some())
+                        {
+                            report.error(
+                                &entry.key_span,
+                                format!("{path}: has no {name}; add one to `{name}s`"),
+                            );
+                        }
+                    }
+                    plan.pipelines.push(Planned {
+                        receivers: parse_ids(raw.receivers, &format!("{path}.receivers"), report),
+                        processors: parse_ids(raw.processors, &format!("{path}.processors"), report),
+                        exporters: parse_ids(raw.exporters, &format!("{path}.exporters"), report),
+                        ack: raw.ack,
+                        path,
+                        id,
+                        signal,
+                    });
+                }
+            }
+        }
+        _ => {
+            let place = pipelines.or_else(|| root.get("service")).unwrap_or(root);
+            report.error(
+                &place.span,
+                "service.pipelines: there is no pipeline; add one, such as traces: {receivers: [otlp], exporters: [otlp]}",
+            );
+        }
+    }
+    let mut used = HashSet::new();
+    for pipeline in &plan.pipelines {
+        let lists = [
+            (Kind::Receiver, &pipeline.receivers),
+            (Kind::Processor, &pipeline.processors),
+            (Kind::Exporter, &pipeline.exporters),
+        ];
+        for (kind, ids) in lists {
+            used.extend(ids.iter().map(|(id, _)| (kind, id.clone())));
+        }
+    }
+    used.extend(
+        plan.extensions
+            .iter()
+            .map(|(id, _)| (Kind::Extension, id.clone())),
+    );
+    plan.used = used;
+    plan
+}
+
+fn pipeline_id(key: &str, span: &Span, report: &mut Report) -> Option<(ComponentId, Signal)> {
+    let id = match ComponentId::parse(key) {
+        Ok(id) => id,
+        Err(message) => {
+            report.error(span, format!("service.pipelines: {message}"));
+            return None;
+        }
+    };
+    let signal = Signal::ALL.into_iter().find(|signal| signal.as_str() == id.kind);
+    if signal.is_none() {
+        let names = Signal::ALL.map(Signal::as_str);
+        let guess = match nearest(&id.kind, names) {
+            Some(guess) => format!("; did you mean {guess:?}?"),
+            None => ";".to_owned(),
+        };
+        let message = format!(
+            "service.pipelines.{key}: {:?} is not a signal{guess} A pipeline's type is one of {}",
+            id.kind,
+            names.join(", ")
+        );
+        report.error(span, message);
+    }
+    signal.map(|signal| (id, signal))
+}
+
+fn parse_ids(ids: Vec<Spanned<String>>, path: &str, report: &mut Report) -> Vec<(ComponentId, Span)> {
+    let mut parsed: Vec<(ComponentId, Span)> = Vec::new();
+    for Spanned { value, span } in ids {
+        match ComponentId::parse(&value) {
+            Ok(id) if parsed.iter().any(|(known, _)| *known == id) => {
+                report.error(&span, format!("{path}: {id} is listed twice; remove one"));
+            }
+            Ok(id) => parsed.push((id, span)),
+            Err(message) => report.error(&span, format!("{path}: {message}")),
+        }
+    }
+    parsed
+}
+
+/// Follows every reference and fills in what depends on several components.
+pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: &mut Report) {
+    for (id, span) in &plan.extensions {
+        check_defined(Kind::Extension, id, span, "service.extensions", root, report);
+    }
+    for planned in plan.pipelines {
+        for (kind, ids) in [
+            (Kind::Receiver, &planned.receivers),
+            (Kind::Processor, &planned.processors),
+            (Kind::Exporter, &planned.exporters),
+        ] {
+            let path = format!("{}.{}", planned.path, kind.section());
+            for (id, span) in ids {
+                check_defined(kind, id, span, &path, root, report);
+            }
+        }
+        for (id, span) in &planned.exporters {
+            if let Some(Exporter::OtlpHttp(exporter)) = settings.exporters.get(id)
+                && exporter.url(planned.signal).is_none()
+            {
+                let signal = planned.signal;
+                let message = format!(
+                    "{}.exporters: {id} has no address for {signal}; set its endpoint or {signal}_endpoint",
+                    planned.path
+                );
+                report.error(span, message);
+            }
+        }
+        let ids = |list: Vec<(ComponentId, Span)>| list.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+        let mut pipeline = Pipeline {
+            id: planned.id,
+            signal: planned.signal,
+            receivers: ids(planned.receivers),
+            processors: ids(planned.processors),
+            exporters: ids(planned.exporters),
+            ack: Ack::Accepted,
+        };
+        pipeline.ack = planned.ack.unwrap_or_else(|| implied_ack(settings, &pipeline));
+        settings.pipelines.push(pipeline);
+    }
+    warn_unheard_results(settings, root, report);
+    settings.memory = smallest_limit(settings, root, report);
+    check_authenticators(settings, root, report);
+    check_addresses(settings, root, report);
+}
+
+/// Reports a reference to a component that is not there, or that is a connector.
+fn check_defined(kind: Kind, id: &ComponentId, span: &Span, path: &str, root: &Node, report: &mut Report) {
+    let entries = |section: &str| {
+        root.get(section)
+            .and_then(Node::as_mapping)
+            .map(|m| m.entries())
+            .unwrap_or_default()
+    };
+    let defined = |section: &str| {
+        entries(section)
+            .iter()
+            .any(|e| ComponentId::parse(&e.key).as_ref() == Ok(id))
+    };
+    if defined(kind.section()) {
+        return;
+    }
+    if matches!(kind, Kind::Receiver | Kind::Exporter) && defined(Kind::Connector.section()) {
+        // The connector itself is reported, with advice, where it is defined.
+        return;
+    }
+    let word = kind.singular();
+    if let Some(advice) = catalogue::advice(kind, &id.kind) {
+        report.error(span, format!("{path}: the {word} {id} is not here: {advice}"));
+        return;
+    }
+    let guess = match nearest(
+        &id.to_string(),
+        entries(kind.section()).iter().map(|entry| entry.key.as_str()),
+    ) {
+        Some(guess) => format!("; did you mean {guess}? Otherwise"),
+        None => ";".to_owned(),
+    };
+    report.error(
+        span,
+        format!(
+            "{path}: the {word} {id} is not defined{guess} add it under {}",
+            kind.section()
+        ),
+    );
+}
+
+fn implied_ack(settings: &Settings, pipeline: &Pipeline) -> Ack {
+    let mut queues = pipeline
+        .exporters
+        .iter()
+        .filter_map(|id| settings.exporters.get(id)?.queue())
+        .peekable();
+    if queues.peek().is_some() && queues.all(SendingQueue::confirms_delivery) {
+        Ack::Delivered
+    } else {
+        Ack::Accepted
+    }
+}
+
+/// `wait_for_result` means something only when every queued exporter of a pipeline has it.
+fn warn_unheard_results(settings: &Settings, root: &Node, report: &mut Report) {
+    for (id, exporter) in &settings.exporters {
+        let waits = exporter
+            .queue()
+            .is_some_and(|queue| queue.enabled && queue.wait_for_result);
+        let mut pipelines = settings
+            .pipelines
+            .iter()
+            .filter(|pipeline| pipeline.exporters.contains(id));
+        if waits && pipelines.all(|pipeline| pipeline.ack == Ack::Accepted) {
+            let path = ["exporters", &id.to_string(), "sending_queue", "wait_for_result"];
+            let message = "has no effect: other exporters of the pipeline do not wait; set it on all of them";
+            report.warn(place(root, &path), format!("{}: {message}", path.join(".")));
+        }
+    }
+}
+
+/// The process has one budget; of several limiters the smallest counts.
+fn smallest_limit(settings: &Settings, root: &Node, report: &mut Report) -> Option<MemoryLimit> {
+    let limiters = settings
+        .processors
+        .iter()
+        .filter_map(|(id, processor)| match processor {
+            Processor::MemoryLimiter(limiter) => limiter.limit().map(|limit| (id, limit)),
+            Processor::Batch(_) => None,
+        });
+    let mut smallest: Option<(&ComponentId, MemoryLimit)> = None;
+    for (id, limit) in limiters {
+        let Some((known_id, known)) = smallest else {
+            smallest = Some((id, limit));
+            continue;
+        };
+        if known == limit {
+            continue;
+        }
+        let smaller = match (known, limit) {
+            (MemoryLimit::Bytes { limit: a, .. }, MemoryLimit::Bytes { limit: b, .. }) => b < a,
+            (MemoryLimit::Percentage { limit: a, .. }, MemoryLimit::Percentage { limit: b, .. }) => b < a,
+            // How much a percentage is depends on the machine; what is certain wins.
+            (MemoryLimit::Percentage { .. }, MemoryLimit::Bytes { .. }) => true,
+            (MemoryLimit::Bytes { .. }, MemoryLimit::Percentage { .. }) => false,
+        };
+        let (winner, loser) = if smaller { (id, known_id) } else { (known_id, id) };
+        let path = ["processors", &loser.to_string()];
+        let message = format!(
+            "{}: has no effect: the process has one memory budget, and {winner} sets it",
+            path.join(".")
+        );
+        report.warn(place(root, &path), message);
+        if smaller {
+            smallest = Some((id, limit));
+        }
+    }
+    smallest.map(|(_, limit)| limit)
+}
+
+/// Every `auth.authenticator` must name an enabled extension of the right side.
+fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
+    let mut check = |path: &[&str], auth: &Auth, server: bool| {
+        let id = &auth.authenticator;
+        let text = path.join(".");
+        let at = place(root, path);
+        match settings.extensions.get(id) {
+            Some(Extension::BearerTokenAuth(_)) => {}
+            Some(Extension::BasicAuth(BasicAuth::Server { .. })) if server => {}
+            Some(Extension::BasicAuth(BasicAuth::Client(_))) if !server => {}
+            Some(Extension::BasicAuth(_)) => {
+                let (needs, side) = if server {
+                    ("htpasswd", "a receiver")
+                } else {
+                    ("client_auth", "an exporter")
+                };
+                report.error(
+                    at,
+                    format!("{text}: {side} needs a basicauth with {needs}, which {id} does not have"),
+                );
+            }
+            Some(_) => report.error(
+                at,
+                format!("{text}: {id} does not authenticate; use a basicauth or bearertokenauth"),
+            ),
+            None => {
+                let defined = root.at(&["extensions", &id.to_string()]).is_some();
+                let enabled = root
+                    .at(&["service", "extensions"])
+                    .and_then(Node::as_sequence)
+                    .is_some_and(|list| {
+                        list.iter().any(|item| {
+                            item.as_text()
+                                .is_some_and(|text| ComponentId::parse(text).as_ref() == Ok(id))
+                        })
+                    });
+                match (defined, enabled) {
+                    // What is wrong with it has been said where it is defined.
+                    (true, true) => {}
+                    (true, false) => report.error(
+                        at,
+                        format!("{text}: add {id} to service.extensions, or it will not run"),
+                    ),
+                    (false, _) => {
+                        report.error(
+                            at,
+                            format!("{text}: the extension {id} is not defined; add it under extensions"),
+                        );
+                    }
+                }
+            }
+        }
+    };
+    for (id, receiver) in &settings.receivers {
+        let Receiver::Otlp(otlp) = receiver else { continue };
+        let id = id.to_string();
+        if let Some(auth) = otlp.grpc.as_ref().and_then(|grpc| grpc.auth.as_ref()) {
+            check(
+                &["receivers", &id, "protocols", "grpc", "auth", "authenticator"],
+                auth,
+                true,
+            );
+        }
+        if let Some(auth) = otlp.http.as_ref().and_then(|http| http.auth.as_ref()) {
+            check(
+                &["receivers", &id, "protocols", "http", "auth", "authenticator"],
+                auth,
+                true,
+            );
+        }
+    }
+    for (id, exporter) in &settings.exporters {
+        if let Some(auth) = exporter.auth() {
+            check(
+                &["exporters", &id.to_string(), "auth", "authenticator"],
+                auth,
+                false,
+            );
+        }
+    }
+}
+
+/// Two listeners cannot share an address.
+fn check_addresses(settings: &Settings, root: &Node, report: &mut Report) {
+    let mut listeners: Vec<(Vec<String>, &ListenAddress)> = Vec::new();
+    let path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
+    for (id, receiver) in &settings.receivers {
+        let Receiver::Otlp(otlp) = receiver else { continue };
+        if let Some(grpc) = &otlp.grpc {
+            listeners.push((
+                path(&["receivers", &id.to_string(), "protocols", "grpc", "endpoint"]),
+                &grpc.endpoint,
+            ));
+        }
+        if let Some(http) = &otlp.http {
+            listeners.push((
+                path(&["receivers", &id.to_string(), "protocols", "http", "endpoint"]),
+                &http.endpoint,
+            ));
+        }
+    }
+    for (id, extension) in &settings.extensions {
+        let endpoint = match extension {
+            Extension::HealthCheck(health) => &health.endpoint,
+            Extension::Zpages(zpages) => &zpages.endpoint,
+            _ => continue,
+        };
+        listeners.push((path(&["extensions", &id.to_string(), "endpoint"]), endpoint));
+    }
+    if let Some(address) = &settings.telemetry.metrics.listen {
+        listeners.push((path(&["service", "telemetry", "metrics"]), address));
+    }
+    for (index, (keys, address)) in listeners.iter().enumerate() {
+        let clash = listeners[..index]
+            .iter()
+            .find(|(_, other)| other == address && address.port != 0);
+        if let Some((other, _)) = clash {
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let message = format!(
+                "{}: {address} is also the address of {}; choose another port",
+                keys.join("."),
+                other.join(".")
+            );
+            report.error(place(root, &keys), message);
+        }
+    }
+}
+
+/// The place of the deepest key of a path that was written.
+fn place<'a>(root: &'a Node, path: &[&str]) -> &'a Span {
+    let mut node = root;
+    let mut span = &root.span;
+    for key in path {
+        let Some(entry) = node.as_mapping().and_then(|mapping| mapping.entry(key)) else {
+            break;
+        };
+        span = &entry.value.span;
+        node = &entry.value;
+    }
+    span
+}

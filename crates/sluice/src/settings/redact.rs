@@ -1,0 +1,58 @@
+//! `print-config`: the configuration as loaded, without its secrets.
+
+use sluice_config::{Document, Node, REDACTED, Value, to_yaml};
+
+/// The merged and expanded configuration as YAML, secrets replaced by `[REDACTED]`.
+pub fn print_config(document: &Document) -> String {
+    let mut root = document.root.clone();
+    hide_credentials(&mut root);
+    to_yaml(&root, &is_secret)
+}
+
+/// Whether the value at a key path must not be shown: by the keys' names, in components known or not.
+pub fn is_secret(path: &[&str]) -> bool {
+    const EXACT: &[&str] = &["inline", "token", "tokens", "cookies", "credentials"];
+    const WITHIN: &[&str] = &[
+        "password",
+        "passwd",
+        "secret",
+        "api_key",
+        "apikey",
+        "api_token",
+        "access_token",
+        "auth_token",
+        "license_key",
+        "private_key",
+        "key_pem",
+        "access_key",
+        "bearer_token",
+    ];
+    // A file that holds a secret is named, not shown; `token_url` and the like are no secrets either.
+    const NOT: &[&str] = &["_file", "_url", "file"];
+    path.iter().any(|key| {
+        let key = key.to_ascii_lowercase();
+        key == "headers"
+            || EXACT.contains(&key.as_str())
+            || WITHIN.iter().any(|part| key.contains(part)) && !NOT.iter().any(|end| key.ends_with(end))
+    })
+}
+
+/// Replaces `user:password@` in URLs.
+fn hide_credentials(node: &mut Node) {
+    match &mut node.value {
+        Value::Sequence(items) => items.iter_mut().for_each(hide_credentials),
+        Value::Mapping(mapping) => mapping
+            .entries_mut()
+            .iter_mut()
+            .for_each(|entry| hide_credentials(&mut entry.value)),
+        Value::String(text) => {
+            if let Some((scheme, rest)) = text.split_once("://") {
+                let authority_len = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+                if let Some(at) = rest[..authority_len].rfind('@') {
+                    *text = format!("{scheme}://{REDACTED}{}", &rest[at..]);
+                }
+            }
+        }
+        _ => {}
+    }
+}
