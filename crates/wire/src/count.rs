@@ -1,8 +1,8 @@
 //! Counting: tags and lengths only, no look inside an item.
 
-use crate::cursor::{self, MAX_DEPTH, wire};
-use crate::error::{Fault, WireError};
-use crate::grammar::{MessageId, Shape};
+use crate::cursor::{self, MAX_DEPTH};
+use crate::error::WireError;
+use crate::grammar::{MessageId, Op};
 use crate::kind::Kind;
 use crate::locate;
 use crate::validate::Depth;
@@ -16,35 +16,88 @@ use crate::validate::Depth;
 /// # Errors
 /// When the framing is broken on the way down to the items.
 pub fn count(kind: Kind, body: &[u8]) -> Result<u64, WireError> {
-    message(kind.root(), body).map_err(|fault| locate::locate(kind, Depth::Shallow, body, fault))
+    message(kind.root(), body).ok_or_else(|| locate::locate(kind, Depth::Shallow, body))
 }
 
-/// Counts the items below one message of the schema.
-pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Result<u64, Fault> {
+/// Counts the items below one message of the schema; `None` when the framing is broken.
+pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
     let rule = id.rule();
     let mut items = 0;
     let mut arm = None;
-    while !bytes.is_empty() {
-        let (field, rest) = cursor::field(bytes, MAX_DEPTH)?;
-        bytes = rest;
-        let Some(rule) = rule.field(field.number).filter(|rule| rule.shape.counted()) else {
-            continue;
+    while let [first, after @ ..] = bytes {
+        let (op, after) = if *first < 0x80 {
+            (rule.ops[usize::from(*first)], after)
+        } else {
+            let (number, wire, after) = cursor::key(bytes).ok()?;
+            (rule.op(number, wire), after)
         };
-        if field.wire != wire::LEN {
-            return Err(Fault::WireType { found: field.wire });
-        }
-        match rule.shape {
-            Shape::Item(_) => items += 1,
-            Shape::Walk(inner) => items += message(inner, field.value)?,
-            Shape::Arm(inner) => {
+        match op {
+            Op::Item(_) => {
+                let (value, rest) = delimited(after)?;
+                items += 1;
+                // The next items are often as long: then their key and length are the same bytes, and nothing has to be
+                // read to know where they end.
+                let step = bytes.len() - rest.len();
+                items += run(bytes, rest, step, step - value.len(), &mut bytes);
+            }
+            Op::Walk(inner) => {
+                let (value, rest) = delimited(after)?;
+                items += message(inner, value)?;
+                bytes = rest;
+            }
+            Op::Arm(inner) => {
+                let (value, rest) = delimited(after)?;
                 if arm.is_some_and(|previous| previous != inner) {
                     items = 0;
                 }
                 arm = Some(inner);
-                items += message(inner, field.value)?;
+                items += message(inner, value)?;
+                bytes = rest;
             }
-            _ => {}
+            Op::Fixed64 => bytes = after.get(8..)?,
+            Op::Message(_) | Op::Pair | Op::String | Op::Bytes => bytes = delimited(after)?.1,
+            _ => {
+                let (field, rest) = cursor::field(bytes, MAX_DEPTH).ok()?;
+                // A field that is walked and has another wire type than the schema says.
+                if rule.field(field.number).is_some_and(|rule| rule.shape.counted()) {
+                    return None;
+                }
+                bytes = rest;
+            }
         }
     }
-    Ok(items)
+    Some(items)
+}
+
+/// Counts the items at the front of `rest` that have the length and the head (key and length bytes) of the one at the
+/// front of `from`, and leaves `bytes` behind them.
+#[inline(always)]
+fn run<'a>(from: &[u8], mut rest: &'a [u8], step: usize, head: usize, bytes: &mut &'a [u8]) -> u64 {
+    let mut items = 0;
+    if let Some(expected) = from.first_chunk::<4>()
+        && head <= 4
+        && step >= 4
+    {
+        let mask = u32::MAX >> (32 - 8 * head);
+        let expected = u32::from_le_bytes(*expected) & mask;
+        while let (Some(found), Some(next)) = (rest.first_chunk::<4>(), rest.get(step..))
+            && u32::from_le_bytes(*found) & mask == expected
+        {
+            items += 1;
+            rest = next;
+        }
+    }
+    *bytes = rest;
+    items
+}
+
+#[inline(always)]
+fn delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    match bytes {
+        [len, rest @ ..] if *len < 0x80 => rest.split_at_checked(usize::from(*len)),
+        [low, high, rest @ ..] if *high < 0x80 => {
+            rest.split_at_checked(usize::from(*low & 0x7f) | usize::from(*high) << 7)
+        }
+        _ => cursor::delimited(bytes).ok(),
+    }
 }

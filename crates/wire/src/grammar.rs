@@ -87,6 +87,9 @@ pub(crate) enum Op {
     PackedVarints,
     PackedFixed64s,
     Message(MessageId),
+    /// A `KeyValue`.
+    Pair,
+    Walk(MessageId),
     Arm(MessageId),
     Item(MessageId),
 }
@@ -129,7 +132,9 @@ impl MessageRule {
                     Shape::Bytes => Op::Bytes,
                     Shape::Id16 => Op::Id16,
                     Shape::Id8 => Op::Id8,
-                    Shape::Message(id) | Shape::Walk(id) => Op::Message(id),
+                    Shape::Message(MessageId::KeyValue) => Op::Pair,
+                    Shape::Message(id) => Op::Message(id),
+                    Shape::Walk(id) => Op::Walk(id),
                     Shape::Arm(id) => Op::Arm(id),
                     Shape::Item(id) => Op::Item(id),
                 };

@@ -26,6 +26,8 @@ mod error;
 mod grammar;
 mod kind;
 mod locate;
+mod pair;
+mod shapes;
 mod split;
 mod validate;
 

@@ -59,7 +59,7 @@ pub fn split(kind: Kind, body: &Bytes, limit: Limit) -> Result<Vec<Piece>, WireE
             items,
         }]);
     }
-    let fault = |fault| locate::locate(kind, Depth::Shallow, body, fault);
+    let fault = |_| locate::locate(kind, Depth::Shallow, body);
     let root = Node::open(kind.root(), &[body]).map_err(fault)?;
     let mut cut = Cut {
         body,
@@ -247,7 +247,7 @@ impl Cut<'_> {
             let items = if unit.item {
                 1
             } else {
-                count::message(unit.message, unit.field.value)?
+                count::message(unit.message, unit.field.value).ok_or(Fault::Truncated)?
             };
             let size = unit.field.framed.len();
             let whole = unit.item || items == 0;

@@ -344,6 +344,12 @@ fn put_field(
         return;
     }
     put_varint(out, key(wire));
+    if wild && entropy.chance(61) {
+        // A key with one byte more than it needs.
+        let last = out.len() - 1;
+        out[last] |= 0x80;
+        out.push(0);
+    }
     match field.kind {
         FieldKind::Message(inner) => {
             let inner = if depth > 110 {
