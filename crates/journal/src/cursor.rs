@@ -163,6 +163,12 @@ mod tests {
         assert_eq!(budget.usage().used, 200);
         assert_eq!(cursors[1].next().await.unwrap().seq, 8);
 
+        let both = vec![spec("a", Some(2), OnFull::DropOldest), spec("b", Some(2), OnFull::DropOldest)];
+        let (overloaded, _cursors) = Journal::memory("logs", both);
+        put(&overloaded, payload(&budget, 1)).unwrap();
+        put(&overloaded, payload(&budget, 1)).unwrap();
+        put(&overloaded, payload(&budget, 1)).expect_err("nobody is a laggard when all are full");
+
         let (journal, mut cursors) = Journal::memory("logs", vec![spec("dead", Some(2), OnFull::Refuse)]);
         put(&journal, payload(&budget, 1)).unwrap();
         put(&journal, payload(&budget, 1)).unwrap();

@@ -49,7 +49,8 @@ impl Limits {
 pub enum OnFull {
     /// New payloads are refused for the whole journal until it has room: nothing is lost.
     Refuse,
-    /// Its oldest unread payloads are dropped and counted: the other cursors go on unharmed.
+    /// Its oldest unread payloads are dropped and counted, so that a dead exporter does not take the
+    /// others down. Only a laggard is cut loose: when every cursor is full, the journal refuses.
     DropOldest,
 }
 

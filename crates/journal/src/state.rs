@@ -98,20 +98,28 @@ impl State {
         if self.closed {
             return Err(Full::Closed);
         }
+        let mut full = None;
+        let mut room = false;
         for cursor in &self.cursors {
-            if cursor.spec.on_full == OnFull::DropOldest {
-                continue;
-            }
             let mut after = cursor.backlog;
             after.add(self.reserved);
             // A payload larger than the whole queue is taken when the queue is empty, or it could
             // never be taken at all.
             let empty = after == Cost::default();
             after.add(cost);
-            if !empty && !cursor.spec.limits.allow(after) {
-                let Cost { requests, items, bytes } = cursor.backlog;
-                return Err(Full::Now { exporter: cursor.spec.exporter.clone(), requests, items, bytes });
+            if empty || cursor.spec.limits.allow(after) {
+                room = true;
+                continue;
             }
+            let Cost { requests, items, bytes } = cursor.backlog;
+            let exporter = || cursor.spec.exporter.clone();
+            if cursor.spec.on_full == OnFull::Refuse {
+                return Err(Full::Now { exporter: exporter(), requests, items, bytes });
+            }
+            full.get_or_insert_with(|| Full::Now { exporter: exporter(), requests, items, bytes });
+        }
+        if let Some(full) = full.filter(|_| !room) {
+            return Err(full);
         }
         self.reserved.add(cost);
         Ok(())

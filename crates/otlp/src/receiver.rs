@@ -55,7 +55,8 @@ pub struct HttpPaths {
 impl Default for HttpPaths {
     fn default() -> Self {
         Self {
-            by_signal: ["/v1/metrics", "/v1/logs", "/v1/traces", "/v1development/profiles"].map(str::to_owned),
+            by_signal: ["/v1/metrics", "/v1/logs", "/v1/traces", "/v1development/profiles"]
+                .map(str::to_owned),
         }
     }
 }
@@ -99,7 +100,12 @@ impl OtlpService {
     /// A service that admits through `gate` and feeds `intake`.
     pub fn new(settings: ReceiverSettings, gate: Gate, intake: Intake, registry: &Registry) -> Self {
         let metrics = Metrics::new(registry, &settings.id, settings.transport);
-        Self(Arc::new(Inner { settings, gate, intake, metrics }))
+        Self(Arc::new(Inner {
+            settings,
+            gate,
+            intake,
+            metrics,
+        }))
     }
 }
 
@@ -125,15 +131,24 @@ impl Inner {
             None => Ok(()),
             Some(authenticator) => authenticator
                 .check(headers)
-                .map_err(|denied| Refusal::Unauthorized { message: denied.message, challenge: denied.challenge }),
+                .map_err(|denied| Refusal::Unauthorized {
+                    message: denied.message,
+                    challenge: denied.challenge,
+                }),
         }
     }
 
     /// Scans a received body and puts it into the pipelines.
     async fn take(&self, signal: Signal, received: Received) -> Result<Taken, Refusal> {
-        let Received { body, mut permit, wire_bytes } = received;
-        let scan = heavy(body.len(), || sluice_wire::validate(kind(signal), self.settings.validation, &body))
-            .map_err(|error| Refusal::Bad(format!("the body is not a valid OTLP {signal} request: {error}")))?;
+        let Received {
+            body,
+            mut permit,
+            wire_bytes,
+        } = received;
+        let scan = heavy(body.len(), || {
+            sluice_wire::validate(kind(signal), self.settings.validation, &body)
+        })
+        .map_err(|error| Refusal::Bad(format!("the body is not a valid OTLP {signal} request: {error}")))?;
         permit.shrink_to(body.len() as u64);
         let payload = Payload {
             signal,

@@ -65,8 +65,13 @@ impl Tenants {
 
     /// The name behind an id of this table.
     pub fn name(&self, id: TenantId) -> Arc<str> {
+        self.name_at(id.index())
+    }
+
+    /// The name behind an index, as [`TenantId::index`] gives it.
+    pub fn name_at(&self, index: usize) -> Arc<str> {
         let table = self.0.read();
-        table.names.get(id.index()).unwrap_or(&table.names[TenantId::OVERFLOW.index()]).clone()
+        table.names.get(index).unwrap_or(&table.names[TenantId::OVERFLOW.index()]).clone()
     }
 }
 

@@ -1,3 +1,23 @@
 //! A telemetry gateway: OTLP in, batched OTLP out, nothing lost silently.
+//!
+//! The binary is [`run`]. To follow a request, open `sluice_otlp::receiver`, then
+//! `sluice_pipeline`, `sluice_journal`, `sluice_otlp::exporter`, in that order; [`Gateway::start`]
+//! puts them together from [`settings`].
 
+mod admin;
+mod assembly;
+mod cli;
+mod ledger;
+mod memory;
+mod serve;
 pub mod settings;
+
+pub use assembly::{Bound, Gateway, StartError, Stopped};
+pub use cli::run;
+pub use ledger::{Ledger, LedgerLine};
+
+/// Name and version, as printed.
+pub const VERSION: &str = concat!("sluice ", env!("CARGO_PKG_VERSION"));
+
+/// The configuration of a gateway that is given none.
+pub const DEFAULT_CONFIG: &str = include_str!("../../../config/default.yaml");

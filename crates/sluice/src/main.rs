@@ -1,3 +1,16 @@
-//! The `sluice` executable: parses the command line and calls the library.
+//! The `sluice` executable: the allocator, and a call of the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Memory goes back to the kernel a second after it was freed, by a thread of jemalloc's own; two
+/// arenas are enough for the few threads there are. docs/decisions.md has the figures.
+#[allow(unsafe_code, non_upper_case_globals, reason = "jemalloc reads its settings from this symbol at start")]
+#[unsafe(export_name = "_rjem_malloc_conf")]
+pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:2\0";
+
+fn main() -> ExitCode {
+    sluice::run(std::env::args_os())
+}

@@ -1,8 +1,8 @@
 //! Cross-origin requests from browsers.
 
 use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method};
 
@@ -20,13 +20,18 @@ pub struct Cors {
 impl Cors {
     /// Whether this is a preflight, which is answered without looking further.
     pub(super) fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
-        method == Method::OPTIONS && headers.contains_key(ORIGIN) && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+        method == Method::OPTIONS
+            && headers.contains_key(ORIGIN)
+            && headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
     }
 
     fn allowed<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let origin = headers.get(ORIGIN)?;
         let text = origin.to_str().ok()?;
-        self.allowed_origins.iter().any(|pattern| matches(pattern, text)).then_some(origin)
+        self.allowed_origins
+            .iter()
+            .any(|pattern| matches(pattern, text))
+            .then_some(origin)
     }
 
     /// Headers for any answer to this request.
@@ -45,7 +50,9 @@ impl Cors {
         }
         response.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST"));
         if let Some(asked) = request.get(ACCESS_CONTROL_REQUEST_HEADERS)
-            && asked.to_str().is_ok_and(|asked| asked.split(',').all(|header| self.header_allowed(header.trim())))
+            && asked
+                .to_str()
+                .is_ok_and(|asked| asked.split(',').all(|header| self.header_allowed(header.trim())))
         {
             response.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
         }
@@ -58,7 +65,10 @@ impl Cors {
         // What an OTLP exporter in a browser always sends.
         const ALWAYS: [&str; 4] = ["accept", "content-type", "content-encoding", "origin"];
         ALWAYS.iter().any(|known| header.eq_ignore_ascii_case(known))
-            || self.allowed_headers.iter().any(|known| known == "*" || header.eq_ignore_ascii_case(known))
+            || self
+                .allowed_headers
+                .iter()
+                .any(|known| known == "*" || header.eq_ignore_ascii_case(known))
     }
 }
 
@@ -93,12 +103,23 @@ mod tests {
         ] {
             let request = HeaderMap::from_iter([
                 (ORIGIN, origin.parse().unwrap()),
-                (ACCESS_CONTROL_REQUEST_HEADERS, "content-type, X-Key".parse().unwrap()),
+                (
+                    ACCESS_CONTROL_REQUEST_HEADERS,
+                    "content-type, X-Key".parse().unwrap(),
+                ),
             ]);
             let mut response = HeaderMap::new();
             cors.preflight(&request, &mut response);
-            assert_eq!(response.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN), allowed, "{origin}");
-            assert_eq!(response.contains_key(ACCESS_CONTROL_ALLOW_HEADERS), allowed, "{origin}");
+            assert_eq!(
+                response.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN),
+                allowed,
+                "{origin}"
+            );
+            assert_eq!(
+                response.contains_key(ACCESS_CONTROL_ALLOW_HEADERS),
+                allowed,
+                "{origin}"
+            );
         }
     }
 }

@@ -45,7 +45,9 @@ impl Inner {
         let (head, mut body) = request.into_parts();
         let is_grpc = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
             let value = value.as_bytes();
-            value == b"application/grpc" || value.starts_with(b"application/grpc+") || value.starts_with(b"application/grpc;")
+            value == b"application/grpc"
+                || value.starts_with(b"application/grpc+")
+                || value.starts_with(b"application/grpc;")
         });
         if !is_grpc {
             return plain(
@@ -54,10 +56,16 @@ impl Inner {
             );
         }
         if head.method != Method::POST {
-            return plain(StatusCode::METHOD_NOT_ALLOWED, "gRPC requests are POST requests\n");
+            return plain(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "gRPC requests are POST requests\n",
+            );
         }
         let Some(signal) = signal_of(head.uri.path()) else {
-            let message = format!("no such method {}; this server exports OTLP metrics, logs, traces and profiles", head.uri.path());
+            let message = format!(
+                "no such method {}; this server exports OTLP metrics, logs, traces and profiles",
+                head.uri.path()
+            );
             return trailers_only(code::UNIMPLEMENTED, &message, None);
         };
         match self.export_grpc(signal, &head.headers, &mut body).await {
@@ -69,7 +77,12 @@ impl Inner {
         }
     }
 
-    async fn export_grpc(&self, signal: Signal, headers: &HeaderMap, body: &mut Incoming) -> Result<Taken, Refusal> {
+    async fn export_grpc(
+        &self,
+        signal: Signal,
+        headers: &HeaderMap,
+        body: &mut Incoming,
+    ) -> Result<Taken, Refusal> {
         self.authenticate(headers)?;
         let encoding = match headers.get("grpc-encoding") {
             None => Encoding::Identity,
@@ -118,7 +131,9 @@ fn failure(refusal: &Refusal) -> Response<ReplyBody> {
         Refusal::Bad(_) | Refusal::Disconnected(_) => trailers_only(code::INVALID_ARGUMENT, &message, None),
         Refusal::Unsupported(_) => {
             let mut response = trailers_only(code::UNIMPLEMENTED, &message, None);
-            response.headers_mut().insert("grpc-accept-encoding", ACCEPTED_ENCODINGS);
+            response
+                .headers_mut()
+                .insert("grpc-accept-encoding", ACCEPTED_ENCODINGS);
             response
         }
         Refusal::Unauthorized { .. } => trailers_only(code::UNAUTHENTICATED, &message, None),
@@ -147,6 +162,9 @@ fn trailers_only(code: u32, message: &str, details: Option<Bytes>) -> Response<R
 fn plain(status: StatusCode, text: &'static str) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::data(Bytes::from_static(text.as_bytes())));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     response
 }

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -43,7 +44,8 @@ impl Media {
 }
 
 /// What `Accept-Encoding` of a 415 lists.
-const ACCEPTED_ENCODINGS: HeaderValue = HeaderValue::from_static("gzip, zstd, deflate, snappy, lz4, identity");
+const ACCEPTED_ENCODINGS: HeaderValue =
+    HeaderValue::from_static("gzip, zstd, deflate, snappy, lz4, identity");
 
 /// A refusal that is about HTTP itself.
 enum Problem {
@@ -115,14 +117,18 @@ impl Inner {
     ) -> Result<(Taken, Media), Refusal> {
         self.authenticate(headers)?;
         let Some(media) = media else {
-            let given = headers.get(CONTENT_TYPE).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+            let given = headers
+                .get(CONTENT_TYPE)
+                .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
             return Err(Refusal::Unsupported(format!(
                 "Content-Type {} is not supported; send application/x-protobuf or application/json",
                 given.as_deref().unwrap_or("(none)")
             )));
         };
         let encoding = content_encoding(headers)?;
-        let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+        let length = headers
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
         let mut received = receive(body, length, encoding, &self.gate, &self.settings.limits).await?;
         if media == Media::Json {
             received = self.transcode(signal, received).await?;
@@ -136,21 +142,31 @@ impl Inner {
     /// JSON to the protobuf bytes that the rest of the house works on.
     async fn transcode(&self, signal: Signal, received: Received) -> Result<Received, Refusal> {
         if received.body.is_empty() {
-            return Err(Refusal::Bad("the body is empty; an empty OTLP/JSON request is {}".into()));
+            return Err(Refusal::Bad(
+                "the body is empty; an empty OTLP/JSON request is {}".into(),
+            ));
         }
         // Protobuf is shorter than JSON but for lists of short numbers, where the limit holds.
         let mut permit = self.gate.reserve(received.body.len() as u64).await?;
         let message = json::request_schema(kind(signal));
-        let wire = heavy(received.body.len(), || json::decode(message, &received.body, self.json_options()))
-            .map_err(|error| match error.is_too_large() {
-                true => Refusal::TooLarge(error.to_string()),
-                false => Refusal::Bad(format!("the body is not a valid OTLP/JSON {signal} request: {error}")),
-            })?;
+        let wire = heavy(received.body.len(), || {
+            json::decode(message, &received.body, self.json_options())
+        })
+        .map_err(|error| match error.is_too_large() {
+            true => Refusal::TooLarge(error.to_string()),
+            false => Refusal::Bad(format!(
+                "the body is not a valid OTLP/JSON {signal} request: {error}"
+            )),
+        })?;
         let needed = wire.capacity() as u64;
         if needed > permit.bytes() && !permit.try_grow(needed - permit.bytes()) {
             permit.absorb(self.gate.reserve(needed - permit.bytes()).await?);
         }
-        Ok(Received { body: wire.into(), wire_bytes: received.wire_bytes, permit })
+        Ok(Received {
+            body: wire.into(),
+            wire_bytes: received.wire_bytes,
+            permit,
+        })
     }
 
     fn failure(&self, problem: Problem, media: Media) -> Response<ReplyBody> {
@@ -158,17 +174,28 @@ impl Inner {
         let (status, code, message) = match problem {
             Problem::NoSuchPath => {
                 let paths = self.settings.paths.by_signal.join(", ");
-                (StatusCode::NOT_FOUND, 5, format!("no such path; OTLP/HTTP requests go to {paths}"))
+                (
+                    StatusCode::NOT_FOUND,
+                    5,
+                    format!("no such path; OTLP/HTTP requests go to {paths}"),
+                )
             }
             Problem::NotPost => {
                 headers.insert(ALLOW, HeaderValue::from_static("POST"));
-                (StatusCode::METHOD_NOT_ALLOWED, 12, "OTLP/HTTP requests are POST requests".to_owned())
+                (
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    12,
+                    "OTLP/HTTP requests are POST requests".to_owned(),
+                )
             }
             Problem::Refused(refusal) => {
                 let message = refusal.to_string();
                 match refusal {
                     Refusal::Busy { retry_after, .. } => {
-                        headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.as_secs_f64().ceil() as u64));
+                        headers.insert(
+                            RETRY_AFTER,
+                            HeaderValue::from(retry_after.as_secs_f64().ceil() as u64),
+                        );
                         (StatusCode::SERVICE_UNAVAILABLE, 14, message)
                     }
                     Refusal::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, 8, message),
@@ -187,7 +214,9 @@ impl Inner {
         };
         let body = match media {
             Media::Protobuf => answer::status(code, &message, None),
-            Media::Json => serde_json::json!({"code": code, "message": message}).to_string().into(),
+            Media::Json => serde_json::json!({"code": code, "message": message})
+                .to_string()
+                .into(),
         };
         headers.insert(CONTENT_TYPE, media.content_type());
         let mut response = Response::new(ReplyBody::data(body));
@@ -224,12 +253,16 @@ fn content_encoding(headers: &HeaderMap) -> Result<Encoding, Refusal> {
     for value in headers.get_all(CONTENT_ENCODING) {
         let text = value.to_str().unwrap_or("(not text)");
         for name in text.split(',') {
-            let encoding: Encoding = name.parse().map_err(|error| Refusal::Unsupported(format!("Content-Encoding: {error}")))?;
+            let encoding: Encoding = name
+                .parse()
+                .map_err(|error| Refusal::Unsupported(format!("Content-Encoding: {error}")))?;
             if encoding == Encoding::Identity {
                 continue;
             }
             if found != Encoding::Identity {
-                return Err(Refusal::Unsupported(format!("Content-Encoding {text:?}: compress once, not twice")));
+                return Err(Refusal::Unsupported(format!(
+                    "Content-Encoding {text:?}: compress once, not twice"
+                )));
             }
             found = encoding;
         }

@@ -1,0 +1,105 @@
+//! The gateway's own pages: health, metrics, the ledger.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use sluice_server::{Peer, ReplyBody, Serve};
+use sluice_telemetry::Registry;
+
+use crate::ledger::Ledger;
+
+/// Whether the gateway can admit: listeners bound, not stopping. Cloning shares it.
+#[derive(Debug, Clone, Default)]
+pub struct Readiness(Arc<AtomicBool>);
+
+impl Readiness {
+    /// Says so.
+    pub fn set(&self, ready: bool) {
+        self.0.store(ready, Ordering::Release);
+    }
+
+    /// What was said last.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What a page server shows.
+#[derive(Debug, Clone)]
+pub enum Page {
+    /// `/live`, `/ready`, and the health check's own path.
+    Health {
+        /// The configured path, `/` by default.
+        path: String,
+    },
+    /// `/metrics` and `/ledger`.
+    Metrics,
+    /// `/debug/tracez` and its like: the same facts as text.
+    Zpages,
+}
+
+/// Serves one kind of page. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Pages {
+    page: Page,
+    readiness: Readiness,
+    registry: Registry,
+    ledger: Ledger,
+}
+
+impl Pages {
+    /// Pages about this gateway.
+    pub fn new(page: Page, readiness: Readiness, registry: Registry, ledger: Ledger) -> Self {
+        Self { page, readiness, registry, ledger }
+    }
+
+    fn answer(&self, path: &str) -> Option<(StatusCode, &'static str, String)> {
+        const TEXT: &str = "text/plain; charset=utf-8";
+        const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+        const JSON: &str = "application/json";
+        match &self.page {
+            Page::Health { .. } if path == "/live" => Some((StatusCode::OK, TEXT, "alive\n".into())),
+            Page::Health { path: own } if path == own || path == "/ready" => Some(match self.readiness.get() {
+                true => (StatusCode::OK, JSON, "{\"status\":\"Server available\"}\n".into()),
+                false => (StatusCode::SERVICE_UNAVAILABLE, JSON, "{\"status\":\"Server not available\"}\n".into()),
+            }),
+            Page::Metrics if path == "/metrics" => Some((StatusCode::OK, PROMETHEUS, self.registry.render())),
+            Page::Metrics | Page::Zpages if path == "/ledger" => Some((StatusCode::OK, JSON, self.ledger.json())),
+            Page::Zpages if path.starts_with("/debug/") => {
+                Some((StatusCode::OK, TEXT, format!("{}\n{}\n", crate::VERSION, self.ledger.json())))
+            }
+            _ => None,
+        }
+    }
+
+    fn paths(&self) -> String {
+        match &self.page {
+            Page::Health { path } => format!("{path}, /live and /ready"),
+            Page::Metrics => "/metrics and /ledger".to_owned(),
+            Page::Zpages => "/debug/servicez and /ledger".to_owned(),
+        }
+    }
+}
+
+impl Serve for Pages {
+    async fn serve(&self, request: Request<Incoming>, _: Peer) -> Response<ReplyBody> {
+        let get = request.method() == Method::GET || request.method() == Method::HEAD;
+        let (status, content_type, text) = match self.answer(request.uri().path()) {
+            Some(answer) if get => answer,
+            Some(_) => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "GET only\n".to_owned()),
+            None => (StatusCode::NOT_FOUND, "text/plain", format!("no such page; there is {}\n", self.paths())),
+        };
+        let body = if request.method() == Method::HEAD { Bytes::new() } else { Bytes::from(text) };
+        let mut response = Response::new(ReplyBody::data(body));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        response
+    }
+}

@@ -1,0 +1,349 @@
+//! From settings to a running gateway: exporters, journals, deliveries, receivers, pages.
+
+mod exporters;
+mod receivers;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_admission::Budget;
+use sluice_journal::{CursorSpec, Journal, Limits, OnFull};
+use sluice_otlp::receiver::OtlpService;
+use sluice_payload::{Signal, Tenants};
+use sluice_pipeline::{AckLevel, BatchSettings, DeliverySettings, Exporter, Intake, RetrySettings, Route, deliver};
+use sluice_server::{ConnectionSettings, Gate, Listener, Serve, ServerTls};
+use sluice_telemetry::{Registry, Sample};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::admin::{Page, Pages, Readiness};
+use crate::ledger::{Ledger, LedgerLine};
+use crate::memory;
+use crate::settings::{self, Ack, ComponentId, Extension, Pipeline, Receiver, Settings};
+
+/// How long a request waits for memory or for room in a queue before it is refused: shorter than
+/// the 10 s that SDK exporters wait for an answer, long enough to ride out a slow batch.
+const ADMISSION_WAIT: Duration = Duration::from_secs(5);
+
+/// The wait of `block_on_overflow`: as long as any client waits.
+const BLOCKING_WAIT: Duration = Duration::from_secs(600);
+
+/// Requests under way at once to one destination, when `num_consumers` does not say.
+const DEFAULT_IN_FLIGHT: usize = 10;
+
+/// Without limits in the configuration, an exporter that shares its pipeline may retain this part
+/// of the budget before it is cut loose; the rest keeps the others going.
+const LAGGARD_SHARE: u64 = 2;
+
+/// Why the gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A component cannot be made from its settings.
+    #[error("{component}: {cause}")]
+    Component {
+        /// Where in the configuration.
+        component: String,
+        /// What is wrong.
+        cause: String,
+    },
+}
+
+impl StartError {
+    fn new(component: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
+        StartError::Component { component: component.to_string(), cause: cause.to_string() }
+    }
+}
+
+/// Where a component listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// The component and protocol: `otlp/grpc`, `health_check`, `metrics`.
+    pub name: String,
+    /// The address.
+    pub address: SocketAddr,
+}
+
+/// A running gateway.
+pub struct Gateway {
+    bound: Vec<Bound>,
+    ledger: Ledger,
+    registry: Registry,
+    readiness: Readiness,
+    budget: Budget,
+    journals: Vec<Journal>,
+    deliveries: Vec<JoinHandle<()>>,
+    receivers: Vec<JoinHandle<()>>,
+    stop_receivers: watch::Sender<bool>,
+    stop_pages: watch::Sender<bool>,
+}
+
+/// What came of stopping.
+#[derive(Debug, Clone)]
+pub struct Stopped {
+    /// The final accounts.
+    pub lines: Vec<LedgerLine>,
+    /// Items that were still queued at some exporter when the deadline passed, dropped and counted.
+    pub left: u64,
+}
+
+impl Gateway {
+    /// Makes every component and serves. When it returns, every listener is bound.
+    ///
+    /// # Errors
+    /// [`StartError`] names the component and what to do; nothing keeps running.
+    pub async fn start(settings: &Settings) -> Result<Gateway, StartError> {
+        let registry = Registry::default();
+        let readiness = Readiness::default();
+        let budget = Budget::new(memory::capacity(settings.memory));
+        let blocking = settings
+            .exporters
+            .values()
+            .any(|exporter| exporter.queue().is_some_and(|queue| queue.block_on_overflow));
+        let wait = if blocking { BLOCKING_WAIT } else { ADMISSION_WAIT };
+        let seed = u64::from(std::process::id());
+        let gate = Gate::new(budget.clone(), wait, &registry, seed);
+
+        let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
+        for (id, exporter) in &settings.exporters {
+            let exporter = exporters::build(exporter, settings).map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
+            built.insert(id, exporter);
+        }
+
+        let mut routes: Vec<(&Pipeline, Route)> = Vec::new();
+        let mut deliveries = Vec::new();
+        for pipeline in &settings.pipelines {
+            let specs = pipeline.exporters.iter().map(|id| cursor_spec(settings, pipeline, id, &budget)).collect();
+            let (journal, cursors) = Journal::memory(&pipeline.id.to_string(), specs);
+            for (id, cursor) in pipeline.exporters.iter().zip(cursors) {
+                let Some(exporter) = built.get(id) else { continue };
+                let delivery = delivery_settings(settings, pipeline, id);
+                let task = deliver(cursor, pipeline.signal, exporter.clone(), delivery, registry.clone());
+                deliveries.push(tokio::spawn(task));
+            }
+            let ack = match pipeline.ack {
+                Ack::Accepted => AckLevel::Accepted,
+                Ack::Delivered => AckLevel::Delivered,
+            };
+            routes.push((pipeline, Route { journal, ack }));
+        }
+        let ledger = Ledger::new(
+            routes.iter().map(|(pipeline, route)| (route.journal.clone(), pipeline.signal)).collect(),
+            Tenants::default(),
+        );
+        ledger.export_to(&registry);
+        export_process(&registry, &budget);
+
+        let (stop_receivers, stopping) = watch::channel(false);
+        let (stop_pages, pages_stopping) = watch::channel(false);
+        let mut gateway = Gateway {
+            bound: Vec::new(),
+            ledger,
+            registry: registry.clone(),
+            readiness,
+            budget,
+            journals: routes.iter().map(|(_, route)| route.journal.clone()).collect(),
+            deliveries,
+            receivers: Vec::new(),
+            stop_receivers,
+            stop_pages,
+        };
+        gateway.serve_pages(settings, &pages_stopping).await?;
+        for (id, receiver) in &settings.receivers {
+            let Receiver::Otlp(otlp) = receiver else { continue };
+            let fed = routes.iter().filter(|(pipeline, _)| pipeline.receivers.contains(id));
+            let intake = Intake::new(fed.map(|(pipeline, route)| (pipeline.signal, route.clone())), wait);
+            let component = format!("receivers.{id}");
+            for (name, listening) in receivers::listeners(id, otlp, settings).map_err(|cause| StartError::new(&component, cause))? {
+                let service = OtlpService::new(listening.service, gate.clone(), intake.clone(), &registry);
+                let task = gateway
+                    .listen(&name, &listening.endpoint, listening.tls, listening.connection, service, &stopping)
+                    .await?;
+                gateway.receivers.push(task);
+            }
+        }
+        gateway.readiness.set(true);
+        Ok(gateway)
+    }
+
+    async fn listen<S: Serve>(
+        &mut self,
+        name: &str,
+        endpoint: &str,
+        tls: Option<ServerTls>,
+        connection: ConnectionSettings,
+        service: S,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<JoinHandle<()>, StartError> {
+        let fail = |cause: &dyn std::fmt::Display| StartError::new(name, cause);
+        let listener = Listener::bind(endpoint, tls, connection).await.map_err(|error| fail(&error))?;
+        let address = listener.local_addr().map_err(|error| fail(&error))?;
+        let serving = listener.serve(service, stop.clone()).map_err(|error| fail(&error))?;
+        self.bound.push(Bound { name: name.to_owned(), address });
+        Ok(tokio::spawn(serving))
+    }
+
+    async fn serve_pages(&mut self, settings: &Settings, stop: &watch::Receiver<bool>) -> Result<(), StartError> {
+        let mut pages: Vec<(String, String, Option<ServerTls>, Page)> = Vec::new();
+        if let Some(listen) = &settings.telemetry.metrics.listen {
+            pages.push(("metrics".to_owned(), listen.to_string(), None, Page::Metrics));
+        }
+        for (id, extension) in &settings.extensions {
+            match extension {
+                Extension::HealthCheck(health) => {
+                    let tls = health
+                        .tls
+                        .as_ref()
+                        .map(|tls| receivers::server_tls(tls, &[b"http/1.1"]))
+                        .transpose()
+                        .map_err(|cause| StartError::new(format_args!("extensions.{id}"), cause))?;
+                    let page = Page::Health { path: health.path.clone() };
+                    pages.push((id.to_string(), health.endpoint.to_string(), tls, page));
+                }
+                Extension::Zpages(zpages) => {
+                    pages.push((id.to_string(), zpages.endpoint.to_string(), None, Page::Zpages));
+                }
+                _ => {}
+            }
+        }
+        for (name, endpoint, tls, page) in pages {
+            let service = Pages::new(page, self.readiness.clone(), self.registry.clone(), self.ledger.clone());
+            let connection = ConnectionSettings { max_connections: 64, idle_timeout: Some(Duration::from_secs(60)), ..Default::default() };
+            // Pages are served until the process ends: their tasks are not waited for.
+            drop(self.listen(&name, &endpoint, tls, connection, service, stop).await?);
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn bound(&self) -> &[Bound] {
+        &self.bound
+    }
+
+    /// The account.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The memory budget.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Stops: no new connections at once, requests under way finish, queues drain until `deadline`;
+    /// what is left then is dropped, counted and told.
+    pub async fn stop(self, deadline: Duration) -> Stopped {
+        let end = tokio::time::Instant::now() + deadline;
+        self.readiness.set(false);
+        // An error means that no receiver listens, which is what is wanted.
+        let _ = self.stop_receivers.send(true);
+        // Requests that wait for delivery need the journals open; half the time is theirs.
+        let quiet = async {
+            for receiver in self.receivers {
+                let _ = receiver.await;
+            }
+        };
+        if tokio::time::timeout(deadline / 2, quiet).await.is_err() {
+            tracing::warn!("some clients keep their connections open; their requests are cut off");
+        }
+        self.journals.iter().for_each(Journal::close);
+        let aborts: Vec<_> = self.deliveries.iter().map(JoinHandle::abort_handle).collect();
+        let drained = async {
+            for delivery in self.deliveries {
+                let _ = delivery.await;
+            }
+        };
+        let mut left = 0;
+        if tokio::time::timeout_at(end, drained).await.is_err() {
+            aborts.iter().for_each(tokio::task::AbortHandle::abort);
+            left = self.journals.iter().map(Journal::abandon).sum();
+        }
+        let lines = self.ledger.lines();
+        let _ = self.stop_pages.send(true);
+        Stopped { lines, left }
+    }
+}
+
+fn cursor_spec(settings: &Settings, pipeline: &Pipeline, id: &ComponentId, budget: &Budget) -> CursorSpec {
+    let queue = settings.exporters.get(id).and_then(settings::Exporter::queue);
+    let shared = pipeline.exporters.len() > 1;
+    let mut limits = Limits::default();
+    if let Some(queue) = queue.filter(|queue| queue.enabled) {
+        let size = queue.queue_size;
+        match queue.sizer {
+            settings::Sizer::Requests => limits.requests = size,
+            settings::Sizer::Items => limits.items = size,
+            settings::Sizer::Bytes => limits.bytes = size,
+        }
+    }
+    let coupled = !shared || queue.is_some_and(|queue| queue.block_on_overflow) || pipeline.ack == Ack::Delivered;
+    if !coupled && limits.bytes.is_none() {
+        limits.bytes = Some(budget.usage().capacity / LAGGARD_SHARE / pipeline.exporters.len() as u64);
+    }
+    let on_full = if coupled { OnFull::Refuse } else { OnFull::DropOldest };
+    CursorSpec { exporter: id.to_string(), limits, on_full }
+}
+
+fn delivery_settings(settings: &Settings, pipeline: &Pipeline, id: &ComponentId) -> DeliverySettings {
+    let exporter = settings.exporters.get(id);
+    let batching = settings.batching(pipeline, id);
+    let retry = match exporter {
+        Some(settings::Exporter::OtlpGrpc(otlp)) => Some(&otlp.retry_on_failure),
+        Some(settings::Exporter::OtlpHttp(otlp)) => Some(&otlp.retry_on_failure),
+        _ => None,
+    };
+    let retry = retry.map_or_else(RetrySettings::default, |retry| RetrySettings {
+        enabled: retry.enabled,
+        initial_interval: retry.initial_interval,
+        randomization_factor: retry.randomization_factor,
+        multiplier: retry.multiplier,
+        max_interval: retry.max_interval,
+        max_elapsed_time: retry.max_elapsed_time,
+    });
+    // Files and terminals are written in order, one batch at a time.
+    let queue = exporter.and_then(settings::Exporter::queue);
+    let max_in_flight = queue.map_or(1, |queue| queue.num_consumers.unwrap_or(DEFAULT_IN_FLIGHT));
+    let sizer = match batching.sizer {
+        settings::Sizer::Requests => sluice_pipeline::Sizer::Requests,
+        settings::Sizer::Items => sluice_pipeline::Sizer::Items,
+        settings::Sizer::Bytes => sluice_pipeline::Sizer::Bytes,
+    };
+    DeliverySettings {
+        exporter: id.to_string(),
+        batch: BatchSettings {
+            min_size: batching.min_size,
+            max_size: batching.max_size,
+            sizer,
+            flush_timeout: batching.flush_timeout,
+        },
+        retry,
+        max_in_flight,
+    }
+}
+
+fn export_process(registry: &Registry, budget: &Budget) {
+    let budget = budget.clone();
+    registry.collect_with(move |out| {
+        let usage = budget.usage();
+        let mut add = |name, help, value: f64| out.push(Sample { name, help, labels: vec![], value });
+        add("sluice_memory_budget_bytes", "Capacity of the memory budget for received payloads.", usage.capacity as f64);
+        add("sluice_memory_reserved_bytes", "Bytes of the budget that are reserved.", usage.used as f64);
+        add("sluice_admission_waiting_requests", "Requests that wait for memory.", usage.waiting as f64);
+        add("sluice_admission_waiting_bytes", "Bytes that waiting requests ask for.", usage.waiting_bytes as f64);
+        if let Some(resident) = memory::resident_bytes() {
+            add("process_resident_memory_bytes", "Resident memory.", resident as f64);
+        }
+        if let Some(cpu) = memory::cpu_seconds() {
+            add("process_cpu_seconds_total", "CPU time used.", cpu);
+        }
+    });
+}
+
+/// Signals by name, for messages.
+pub(crate) fn signals(settings: &Settings) -> Vec<Signal> {
+    let mut signals: Vec<_> = settings.pipelines.iter().map(|pipeline| pipeline.signal).collect();
+    signals.sort_unstable();
+    signals.dedup();
+    signals
+}

@@ -1,0 +1,172 @@
+//! Exporter settings to exporters.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_client as client;
+use sluice_otlp::exporter::{self as otlp, GrpcExporter, GrpcExporterOptions, HttpExporter, HttpExporterOptions};
+use sluice_payload::Signal;
+use sluice_pipeline::{Batch, Export, Exporter, Verdict};
+
+use crate::settings::{self, Extension, Settings};
+
+pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Result<Arc<dyn Exporter>, String> {
+    let text = |error: otlp::ExporterError| error.to_string();
+    match exporter {
+        settings::Exporter::OtlpGrpc(grpc) => {
+            let options = GrpcExporterOptions {
+                endpoint: grpc.endpoint.clone(),
+                tls: client_tls(&grpc.tls),
+                headers: headers(&grpc.headers, grpc.authority.as_deref()),
+                auth: credentials(grpc.auth.as_ref(), settings)?,
+                compression: compression(grpc.compression, true),
+                compression_level: level(grpc.compression_params),
+                timeout: timeout(grpc.timeout),
+                http2: http2(grpc.keepalive.as_ref(), grpc.connections),
+                ..Default::default()
+            };
+            Ok(Arc::new(GrpcExporter::new(options).map_err(text)?))
+        }
+        settings::Exporter::OtlpHttp(http) => {
+            let mut http1 = client::Http1Settings { idle_timeout: http.idle_conn_timeout, ..Default::default() };
+            if let Some(most) = http.max_conns_per_host.or(http.connections).filter(|most| *most > 0) {
+                http1.max_connections = most;
+            }
+            if http.disable_keep_alives {
+                http1.max_idle_connections = 0;
+            }
+            let options = HttpExporterOptions {
+                endpoint: None,
+                metrics_endpoint: http.url(Signal::Metrics),
+                logs_endpoint: http.url(Signal::Logs),
+                traces_endpoint: http.url(Signal::Traces),
+                profiles_endpoint: http.url(Signal::Profiles),
+                tls: client_tls(&http.tls),
+                headers: headers(&http.headers, None),
+                auth: credentials(http.auth.as_ref(), settings)?,
+                compression: compression(http.compression, false),
+                compression_level: level(http.compression_params),
+                encoding: match http.encoding {
+                    settings::BodyEncoding::Proto => otlp::BodyEncoding::Protobuf,
+                    settings::BodyEncoding::Json => otlp::BodyEncoding::Json,
+                },
+                protocol: match http.protocol {
+                    Some(settings::HttpProtocol::H2) => client::Protocol::Http2,
+                    Some(settings::HttpProtocol::Http1) | None => client::Protocol::Http1,
+                },
+                timeout: timeout(http.timeout),
+                http1,
+                http2: client::Http2Settings {
+                    connections: http.connections.unwrap_or(client::Http2Settings::default().connections),
+                    ..Default::default()
+                },
+                ..Default::default()
+            };
+            Ok(Arc::new(HttpExporter::new(options).map_err(text)?))
+        }
+        settings::Exporter::File(_) | settings::Exporter::Debug(_) => Err("not assembled yet".into()),
+        settings::Exporter::Nop => Ok(Arc::new(Nop)),
+    }
+}
+
+/// Takes everything and keeps nothing, as the configuration asks.
+struct Nop;
+
+impl Exporter for Nop {
+    fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
+        Box::pin(async { Verdict::Delivered { rejected: 0, message: None } })
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// 0 means "no time-out" to the Collector; an export that never ends would hold its place for ever.
+fn timeout(configured: Duration) -> Duration {
+    const LONGEST: Duration = Duration::from_secs(600);
+    if configured.is_zero() { LONGEST } else { configured }
+}
+
+fn level(params: settings::CompressionParams) -> Option<i32> {
+    params.level.filter(|level| *level != 0)
+}
+
+fn compression(compression: settings::Compression, grpc: bool) -> client::Compression {
+    match compression {
+        settings::Compression::None => client::Compression::None,
+        settings::Compression::Gzip => client::Compression::Gzip,
+        settings::Compression::Zstd => client::Compression::Zstd,
+        settings::Compression::Snappy if grpc => client::Compression::SnappyFramed,
+        settings::Compression::Snappy => client::Compression::Snappy,
+        settings::Compression::Deflate | settings::Compression::Zlib => client::Compression::Deflate,
+        settings::Compression::Lz4 => client::Compression::Lz4,
+    }
+}
+
+fn headers(headers: &settings::Headers, authority: Option<&str>) -> Vec<(String, String)> {
+    let own = headers.0.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    own.chain(authority.map(|authority| (":authority".to_owned(), authority.to_owned()))).collect()
+}
+
+fn http2(keepalive: Option<&settings::ClientKeepalive>, connections: Option<usize>) -> client::Http2Settings {
+    let mut http2 = client::Http2Settings::default();
+    if let Some(keepalive) = keepalive {
+        http2.keepalive_interval = Some(keepalive.time).filter(|time| !time.is_zero());
+        if !keepalive.timeout.is_zero() {
+            http2.keepalive_timeout = keepalive.timeout;
+        }
+        http2.keepalive_while_idle = keepalive.permit_without_stream;
+    }
+    http2.connections = connections.unwrap_or(http2.connections).max(1);
+    http2
+}
+
+fn client_tls(tls: &settings::ClientTls) -> client::ClientTls {
+    let pem = |file: &Option<std::path::PathBuf>, text: &Option<sluice_config::Secret>| match (file, text) {
+        (Some(file), _) => Some(client::Pem::File(file.clone())),
+        (None, Some(text)) => Some(client::Pem::Text(text.expose().to_owned())),
+        (None, None) => None,
+    };
+    let version = |version: settings::TlsVersion| match version {
+        settings::TlsVersion::V1_3 => client::TlsVersion::V1_3,
+        _ => client::TlsVersion::V1_2,
+    };
+    client::ClientTls {
+        insecure: tls.insecure,
+        insecure_skip_verify: tls.insecure_skip_verify,
+        ca: pem(&tls.ca_file, &tls.ca_pem),
+        include_system_ca_certs_pool: tls.include_system_ca_certs_pool,
+        cert: pem(&tls.cert_file, &tls.cert_pem),
+        key: pem(&tls.key_file, &tls.key_pem),
+        server_name_override: tls.server_name_override.clone(),
+        min_version: tls.min_version.map_or(client::TlsVersion::V1_2, version),
+        max_version: tls.max_version.map(version),
+    }
+}
+
+fn credentials(auth: Option<&settings::Auth>, settings: &Settings) -> Result<client::Auth, String> {
+    let Some(auth) = auth else { return Ok(client::Auth::None) };
+    match settings.extensions.get(&auth.authenticator) {
+        Some(Extension::BasicAuth(settings::BasicAuth::Client(user))) => {
+            let value = |text: &str, file: &Option<std::path::PathBuf>| match file {
+                Some(file) => std::fs::read_to_string(file)
+                    .map(|text| text.trim().to_owned())
+                    .map_err(|error| format!("cannot read {}: {error}", file.display())),
+                None => Ok(text.to_owned()),
+            };
+            Ok(client::Auth::Basic {
+                username: value(&user.username, &user.username_file)?,
+                password: value(user.password.expose(), &user.password_file)?,
+            })
+        }
+        Some(Extension::BearerTokenAuth(bearer)) => match (&bearer.filename, bearer.token.as_ref().or(bearer.tokens.first())) {
+            (Some(file), _) => Ok(client::Auth::BearerFile { scheme: bearer.scheme.clone(), file: file.clone() }),
+            (None, Some(token)) => {
+                Ok(client::Auth::Bearer { scheme: bearer.scheme.clone(), token: token.expose().to_owned() })
+            }
+            (None, None) => Err("bearertokenauth: no token".into()),
+        },
+        _ => Err(format!("auth.authenticator: {} cannot authenticate requests", auth.authenticator)),
+    }
+}

@@ -1,0 +1,142 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use sluice_config::{Document, Loader, Problems};
+
+use crate::settings::{self, Settings};
+use crate::{DEFAULT_CONFIG, serve};
+
+/// A telemetry gateway: OTLP in, batched OTLP out. Without a subcommand it serves until stopped;
+/// without --config it serves the built-in default: OTLP on localhost:4317 and 4318 into files
+/// below ./sluice-data.
+#[derive(Debug, Parser)]
+#[command(name = "sluice", version, disable_help_subcommand = true)]
+struct Cli {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// How long SIGTERM lets the queues drain before what is left is dropped and told.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    shutdown_timeout: f64,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Args)]
+struct ConfigArgs {
+    /// Configuration: a file, `env:VARIABLE` or `yaml:text`; given several times, later ones win.
+    #[arg(long, value_name = "FILE", global = true)]
+    config: Vec<String>,
+    /// One value over the configuration, as in `--set receivers.otlp.protocols.grpc.endpoint=0.0.0.0:4317`.
+    #[arg(long, value_name = "KEY=VALUE", global = true)]
+    set: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check the configuration: print what is wrong and what invites loss, start nothing.
+    Validate,
+    /// List the components this binary has.
+    Components,
+    /// Print the configuration as merged, with secrets hidden.
+    PrintConfig,
+}
+
+/// Runs the command line `args`, program name first.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing is left to do when even stderr is gone.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match cli.command {
+        None => with_settings(&cli.config, |settings, _| {
+            serve::serve(&settings, Duration::from_secs_f64(cli.shutdown_timeout.max(0.0)))
+        }),
+        Some(Command::Validate) => with_settings(&cli.config, |settings, _| {
+            for warning in &settings.warnings {
+                complain(format_args!("warning: {warning}"));
+            }
+            say(format_args!(
+                "the configuration is good: {} pipelines, {} warnings",
+                settings.pipelines.len(),
+                settings.warnings.len()
+            ))
+        }),
+        Some(Command::Components) => components(),
+        Some(Command::PrintConfig) => match load(&cli.config) {
+            Ok(document) => say(format_args!("{}", settings::print_config(&document).trim_end())),
+            Err(problems) => report(&problems),
+        },
+    }
+}
+
+fn load(args: &ConfigArgs) -> Result<Document, Problems> {
+    let mut loader = Loader::new();
+    if args.config.is_empty() {
+        loader = loader.text("the built-in default", DEFAULT_CONFIG);
+    }
+    for location in &args.config {
+        loader = loader.config(location);
+    }
+    for assignment in &args.set {
+        loader = loader.set(assignment);
+    }
+    loader.load()
+}
+
+fn with_settings(args: &ConfigArgs, then: impl FnOnce(Settings, Document) -> ExitCode) -> ExitCode {
+    let document = match load(args) {
+        Ok(document) => document,
+        Err(problems) => return report(&problems),
+    };
+    match Settings::from_document(&document) {
+        Ok(settings) => then(settings, document),
+        Err(problems) => report(&problems),
+    }
+}
+
+fn report(problems: &Problems) -> ExitCode {
+    complain(format_args!("{problems}"));
+    ExitCode::FAILURE
+}
+
+fn components() -> ExitCode {
+    let mut text = String::new();
+    for component in settings::components() {
+        let signals: Vec<_> = component.signals.iter().map(|signal| signal.as_str()).collect();
+        let mut names = vec![component.name];
+        names.extend(component.aliases);
+        text.push_str(&format!(
+            "{:<10} {:<24} {:<11} {:<30} {}\n",
+            component.kind.singular(),
+            names.join(", "),
+            component.stability.as_str(),
+            signals.join(","),
+            component.summary
+        ));
+    }
+    say(format_args!("{}", text.trim_end()))
+}
+
+/// Prints a line to stdout; a closed pipe is no error of ours.
+pub(crate) fn say(line: std::fmt::Arguments<'_>) -> ExitCode {
+    match writeln!(std::io::stdout(), "{line}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Prints a line to stderr.
+pub(crate) fn complain(line: std::fmt::Arguments<'_>) {
+    // There is nowhere left to say that stderr is closed.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
