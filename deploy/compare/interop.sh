@@ -76,7 +76,7 @@ telemetry() {
 }
 
 # items_of SIGNAL FILE: one line for each item with its resource and scope, without what differs from run to
-# run (times and random ids); sorted, so that batching does not matter.
+# run (times, random ids, telemetrygen's order of attributes); sorted, so that batching does not matter.
 items_of() {
     local filter
     case $1 in
@@ -91,11 +91,12 @@ items_of() {
         ;;
     traces)
         filter='.resourceSpans[]? | .resource as $r | .scopeSpans[] | .scope as $s | .spans[] |
-            .parentSpanId = ((.parentSpanId // "") | length) | .links |= map(.traceId = "" | .spanId = "") |
+            .parentSpanId = ((.parentSpanId // "") | length) | .links = [(.links // [])[] | .traceId = "" | .spanId = ""] |
             del(.traceId, .spanId, .startTimeUnixNano, .endTimeUnixNano) | [$r, $s, .]'
         ;;
     esac
-    jq --compact-output --sort-keys "$filter" "$2" | sort
+    local order='walk(if type == "object" and has("attributes") then .attributes |= sort_by(.key) else . end)'
+    jq --compact-output --sort-keys "$filter | $order" "$2" | sort
 }
 
 # receive NAME SIGNAL TRANSPORT PATH: sends through direct, gateway or chain and leaves the items in NAME.items.

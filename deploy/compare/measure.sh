@@ -117,6 +117,7 @@ measure() { # NAME MODE
         load+=(--rate "$rate" --unique)
         sink+=(--verify)
     else
+        sink+=(--keep)
         gateway_cores=0 load_cores=1 threads=1
     fi
 
@@ -127,28 +128,44 @@ measure() { # NAME MODE
     start_gateway "$name" "$gateway_cores" "$threads" || { stop; return; }
 
     # Warm-up: connections, code, allocator arenas.
-    taskset -c "$load_cores" "${load[@]}" --seconds 2 --lane 500 >"$out/warm.json" 2>>"$out/load.log"
+    taskset -c "$load_cores" "${load[@]}" --rate "$rate" --seconds 2 --lane 500 >"$out/warm.json" 2>>"$out/load.log"
     sleep 1
+    local stats_before stats_after
+    stats_before=$(stats)
     local cpu_before machine_before sink_before cpu_after machine_after sink_after
     cpu_before=$(cpu_ticks "$gateway") machine_before=$(machine_ticks) sink_before=$(cpu_ticks "$sink_pid")
     local load_cpu result
     TIMEFORMAT='%U %S'
     load_cpu=$({ time taskset -c "$load_cores" "${load[@]}" --seconds "$duration" >"$out/load.json" 2>>"$out/load.log"; } 2>&1)
     result=$(cat "$out/load.json")
-    local accepted delivered=0 duplicated=0 unmarked=0 waited
+    local load_end
+    load_end=$(stats | field now_millis)
+    # Equal work includes the delivery of what is still queued: wait until nothing comes for a second.
+    local waited last=0 now
+    for waited in $(seq 240); do
+        now=$(stats | field requests)
+        if [ "$now" = "$last" ] && [ "$waited" -gt 4 ]; then break; fi
+        last=$now
+        sleep 1
+    done
+    stats_after=$(stats)
+    # By how much a number of the sink has grown: growth NAME
+    growth() { echo $(($(field "$1" <<<"$stats_after") - $(field "$1" <<<"$stats_before"))); }
+    local accepted delivered duplicated=0 unmarked=0 drained
     accepted=$(field accepted_items <<<"$result")
     if [ "$mode" = fixed ]; then
-        # Equal work includes the delivery of what is still queued.
-        local wanted=$((accepted + $(field accepted_items <"$out/warm.json")))
-        for waited in $(seq 75); do
-            delivered=$(stats | field "${signal}_unique")
-            if [ "$delivered" -ge "$wanted" ]; then break; fi
-            sleep 0.2
-        done
-        delivered=$((delivered - wanted + accepted))
-        duplicated=$(stats | field "${signal}_duplicated")
-        unmarked=$(stats | field "${signal}_unmarked")
+        delivered=$(growth "${signal}_unique")
+        duplicated=$(growth "${signal}_duplicated")
+        unmarked=$(growth "${signal}_unmarked")
+    elif [ "${name##*-}" = none ]; then
+        # Uncompressed bodies are not looked at, but bodies laid end to end keep their size.
+        delivered=$(awk -v got="$(growth plain_bytes)" -v bytes="$(field accepted_bytes <<<"$result")" \
+            -v items="$accepted" 'BEGIN { if (bytes + 0 == 0) bytes = 1; printf "%.0f", got / bytes * items }')
+    else
+        delivered=$(growth kept_items)
     fi
+    drained=$(($(field last_millis <<<"$stats_after") - load_end))
+    if [ "$drained" -lt 0 ]; then drained=0; fi
     cpu_after=$(cpu_ticks "$gateway") machine_after=$(machine_ticks) sink_after=$(cpu_ticks "$sink_pid")
     local peak
     peak=$(awk '/^VmHWM/ { print $2 / 1024 }' "/proc/$gateway/status")
@@ -159,29 +176,35 @@ measure() { # NAME MODE
         -v machine="$((machine_after - machine_before))" -v ticks="$ticks" -v load_cpu="$load_cpu" \
         -v accepted="$accepted" -v delivered="$delivered" -v duplicated="$duplicated" -v unmarked="$unmarked" \
         -v speed="$(field items_per_second <<<"$result")" -v refused="$(field refused_percent <<<"$result")" \
+        -v seconds="$(field seconds <<<"$result")" -v drained="$drained" \
         -v p50="$(field p50_us <<<"$result")" -v p99="$(field p99_us <<<"$result")" -v peak="$peak" \
         -v json="$out/results.jsonl" '
     BEGIN {
         split(load_cpu, used, " ")
         others = (machine - cpu - sink) / ticks - used[1] - used[2]
-        per_million = accepted > 0 ? cpu / ticks / accepted * 1e6 : 0
-        per_cpu = per_million > 0 ? 1e6 / per_million : 0
-        arrived = mode == "fixed" ? delivered "" : "not checked"
+        per_million = (delivered > 0) ? cpu / ticks / delivered * 1e6 : 0
+        per_cpu = (per_million > 0) ? 1e6 / per_million : 0
+        delivered_speed = delivered / (seconds + drained / 1000)
+        arrived = (accepted > 0) ? sprintf("%.2f%%", 100 * delivered / accepted) : "nothing"
         if (mode == "fixed" && delivered == accepted && duplicated + unmarked == 0) arrived = "all, once"
-        printf "| %-20s | %-9s | %7.3f | %9d | %9d | %8.2f | %8.1f | %-11s | %6d | %6d | %6.1f |\n", name, mode,
-            per_million, per_cpu, speed, refused, peak, arrived, p50, p99, others
+        printf "| %-20s | %-9s | %7.3f | %9d | %9d | %11d | %8.2f | %9s | %8.1f | %6d | %6d | %6.1f |\n", name, mode,
+            per_million, per_cpu, speed, delivered_speed, refused, arrived, peak, p50, p99, others
         printf "{\"gateway\":\"%s\",\"mode\":\"%s\",\"signal\":\"%s\",\"encoding\":\"%s\",\"cpu_s_per_million\":%.4f," \
-            "\"items_per_second\":%d,\"refused_percent\":%.2f,\"peak_rss_mib\":%.1f,\"accepted\":%d,\"delivered\":%d," \
-            "\"duplicated\":%d,\"unmarked\":%d,\"p50_us\":%d,\"p99_us\":%d,\"others_cpu_s\":%.2f}\n", name, mode,
-            signal, encoding, per_million, speed, refused, peak, accepted, delivered, duplicated, unmarked, p50, p99,
-            others >> json
+            "\"accepted_per_second\":%d,\"delivered_per_second\":%d,\"refused_percent\":%.2f,\"peak_rss_mib\":%.1f," \
+            "\"accepted\":%d,\"delivered\":%d,\"duplicated\":%d,\"unmarked\":%d,\"drain_ms\":%d,\"p50_us\":%d," \
+            "\"p99_us\":%d,\"others_cpu_s\":%.2f}\n", name, mode, signal, encoding, per_million, speed, delivered_speed,
+            refused, peak, accepted, delivered, duplicated, unmarked, drained, p50, p99, others >> json
     }'
 }
 
 echo "$signal, requests $encoding; $duration s each, fixed rate $rate items/s; machine load before: $(cut -d' ' -f1-3 /proc/loadavg)"
-echo "| gateway              | mode      | CPU-s/M | per CPU-s |   items/s | refused% | peak MiB | delivered   | p50 µs | p99 µs | others |"
-echo "|----------------------|-----------|---------|-----------|-----------|----------|----------|-------------|--------|--------|--------|"
+echo "| gateway              | mode      | CPU-s/M | per CPU-s | items/s   | delivered/s | refused% | delivered | peak MiB | p50 µs | p99 µs | others |"
+echo "|----------------------|-----------|---------|-----------|-----------|-------------|----------|-----------|----------|--------|--------|--------|"
 for mode in ${MODES:-fixed saturated}; do
     for name in "${gateways[@]}"; do measure "$name" "$mode"; done
 done
-echo "CPU-s/M: the gateway's CPU seconds per million accepted items; per CPU-s: its inverse, which holds when others disturb. others: CPU seconds used meanwhile by processes outside the measurement."
+cat <<'END'
+CPU-s/M: the gateway's CPU seconds per million delivered items, drain included; per CPU-s: its inverse, which holds
+when others disturb. items/s: accepted during the load; delivered/s: over load and drain. others: CPU seconds used
+meanwhile by processes outside the measurement.
+END

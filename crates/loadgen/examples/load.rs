@@ -49,7 +49,8 @@ struct Outcome {
     requests: u64,
     accepted_items: u64,
     refused_items: u64,
-    sent_bytes: u64,
+    /// Sizes of the accepted requests' messages before compression.
+    accepted_bytes: u64,
     hinted: u64,
     errors: u64,
     statuses: BTreeMap<u16, u64>,
@@ -57,11 +58,12 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn answered(&mut self, status: u16, ok: bool, items: u64, due: Instant) {
+    fn answered(&mut self, status: u16, ok: bool, items: u64, message_bytes: u64, due: Instant) {
         self.requests += 1;
         *self.statuses.entry(status).or_default() += 1;
         if ok {
             self.accepted_items += items;
+            self.accepted_bytes += message_bytes;
         } else {
             self.refused_items += items;
         }
@@ -73,7 +75,7 @@ impl Outcome {
         self.requests += other.requests;
         self.accepted_items += other.accepted_items;
         self.refused_items += other.refused_items;
-        self.sent_bytes += other.sent_bytes;
+        self.accepted_bytes += other.accepted_bytes;
         self.hinted += other.hinted;
         self.errors += other.errors;
         for (status, count) in other.statuses {
@@ -104,7 +106,8 @@ struct Source {
     encoding: String,
     /// New ids for each request; otherwise the same few requests are sent over and over.
     unique: bool,
-    prepared: Vec<Bytes>,
+    /// Requests as they are sent, with the size of the message in them before compression.
+    prepared: Vec<(Bytes, u64)>,
     used: usize,
     frame: fn(&Source, Vec<u8>) -> Vec<u8>,
     head: String,
@@ -150,16 +153,16 @@ impl Source {
         u64::from(self.generator.spec().items_per_request)
     }
 
-    fn build(&mut self) -> io::Result<Bytes> {
+    fn build(&mut self) -> io::Result<(Bytes, u64)> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_err(io::Error::other)?;
         let request = self.generator.next_request_at(now.as_nanos() as u64);
         let body = compress(&self.encoding, &request.body)?;
-        Ok((self.frame)(self, body).into())
+        Ok(((self.frame)(self, body).into(), request.body.len() as u64))
     }
 
-    fn next(&mut self) -> io::Result<Bytes> {
+    fn next(&mut self) -> io::Result<(Bytes, u64)> {
         if self.unique {
             return self.build();
         }
@@ -222,7 +225,7 @@ fn drive_http(schedule: &Schedule, mut source: Source, target: &str) -> io::Resu
     let items = source.items();
     std::thread::sleep(schedule.start.saturating_duration_since(Instant::now()));
     while let Some(due) = schedule.next() {
-        let request = source.next()?;
+        let (request, message_bytes) = source.next()?;
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let mut exchange = || {
             let mut stream = match connection.take() {
@@ -238,9 +241,8 @@ fn drive_http(schedule: &Schedule, mut source: Source, target: &str) -> io::Resu
         };
         match exchange() {
             Ok((status, hinted)) => {
-                outcome.sent_bytes += request.len() as u64;
                 outcome.hinted += u64::from(hinted);
-                outcome.answered(status, (200..300).contains(&status), items, due);
+                outcome.answered(status, (200..300).contains(&status), items, message_bytes, due);
             }
             Err(error) => {
                 if outcome.errors == 0 {
@@ -279,11 +281,10 @@ async fn drive_grpc(
     let items = source.items();
     tokio::time::sleep_until(schedule.start.into()).await;
     while let Some(due) = schedule.next() {
-        let message = source.next()?;
+        let (message, message_bytes) = source.next()?;
         if due > Instant::now() {
             tokio::time::sleep_until(due.into()).await;
         }
-        let len = message.len() as u64;
         let mut request = hyper::Request::post(&uri)
             .header("content-type", "application/grpc")
             .header("te", "trailers")
@@ -310,9 +311,8 @@ async fn drive_grpc(
                 let status = status
                     .and_then(|status| status.to_str().ok()?.parse().ok())
                     .unwrap_or(2);
-                outcome.sent_bytes += len;
                 outcome.hinted += u64::from(hinted);
-                outcome.answered(status, status == 0, items, due);
+                outcome.answered(status, status == 0, items, message_bytes, due);
             }
             Err(error) => {
                 if outcome.errors == 0 {
@@ -347,14 +347,14 @@ fn print(mut outcome: Outcome, elapsed: Duration) {
     let offered = outcome.accepted_items + outcome.refused_items;
     println!(
         "{{\"seconds\":{seconds:.3},\"requests\":{},\"sent_items\":{offered},\"accepted_items\":{},\
-         \"refused_items\":{},\"refused_percent\":{:.2},\"items_per_second\":{:.0},\"sent_bytes\":{},\
+         \"refused_items\":{},\"refused_percent\":{:.2},\"items_per_second\":{:.0},\"accepted_bytes\":{},\
          \"hinted\":{},\"errors\":{},\"p50_us\":{},\"p99_us\":{},\"max_us\":{},\"statuses\":{{{}}}}}",
         outcome.requests,
         outcome.accepted_items,
         outcome.refused_items,
         100.0 * outcome.refused_items as f64 / offered.max(1) as f64,
         outcome.accepted_items as f64 / seconds,
-        outcome.sent_bytes,
+        outcome.accepted_bytes,
         outcome.hinted,
         outcome.errors,
         quantile(0.5),

@@ -1,7 +1,8 @@
 //! A destination that counts: OTLP/HTTP on blocking threads, OTLP/gRPC on hyper.
 //!
 //! Unless `--verify` is given, HTTP bodies with a content length are discarded in the kernel without being
-//! copied (`MSG_TRUNC`), so that a sink on the generator's core costs next to nothing.
+//! copied (`MSG_TRUNC`), so that a sink on the generator's core costs next to nothing. With `--keep`, compressed
+//! bodies are kept as they came, and their items are counted when the account is asked for: after the load.
 //! `GET /stats` answers, and SIGTERM or SIGINT print, what arrived, as JSON.
 #![allow(clippy::print_stdout)]
 
@@ -20,7 +21,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use sluice_loadgen::{Signal, Tallies};
+use sluice_loadgen::{Signal, Tallies, for_each_id};
 use socket2::SockRef;
 
 /// `recv` flags of Linux: wait until the buffer is full, and discard instead of copying (tcp(7)).
@@ -30,6 +31,7 @@ const DISCARD_BYTES: usize = 1 << 20;
 
 struct Sink {
     verify: bool,
+    keep: bool,
     delay: Duration,
     status: u16,
     grpc_status: u32,
@@ -41,12 +43,49 @@ struct Sink {
     faults: AtomicU64,
     body_bytes: AtomicU64,
     malformed: AtomicU64,
+    /// Bytes of bodies that were accepted without being kept or checked.
+    plain_bytes: AtomicU64,
+    kept: Mutex<Vec<Kept>>,
+    kept_items: AtomicU64,
     /// When the last request arrived, in milliseconds after the start.
     last_millis: AtomicU64,
     tallies: Mutex<Tallies>,
 }
 
+/// A compressed body with its path and encoding.
+type Kept = (String, String, Vec<u8>);
+
 impl Sink {
+    /// Whether the body of a request with this encoding has to be read.
+    fn wants(&self, encoding: &str) -> bool {
+        self.verify || self.keep && !matches!(encoding, "" | "identity")
+    }
+
+    /// Accounts for a body that was accepted; `body` is empty if it was not wanted.
+    fn accept(&self, path: &str, encoding: &str, body_bytes: u64, body: Vec<u8>) {
+        if self.verify {
+            self.check(path, encoding, &body);
+        } else if self.wants(encoding) {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push((path.into(), encoding.into(), body));
+        } else {
+            self.plain_bytes.fetch_add(body_bytes, Relaxed);
+        }
+    }
+
+    fn count_kept(&self) {
+        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        for (path, encoding, body) in kept {
+            let mut items = 0;
+            let walked = inflate(&encoding, &body).and_then(|body| {
+                let signal = Signal::of_path(&path).ok_or_else(|| io::Error::other("unknown path"))?;
+                for_each_id(signal, &body, |_| items += 1).map_err(io::Error::other)
+            });
+            self.kept_items.fetch_add(items, Relaxed);
+            self.malformed.fetch_add(u64::from(walked.is_err()), Relaxed);
+        }
+    }
+
     /// Counts a request that has been read; whether it is to be refused.
     fn count(&self, body_bytes: u64) -> bool {
         self.last_millis
@@ -74,12 +113,17 @@ impl Sink {
     }
 
     fn json(&self) -> String {
+        let now_millis = self.started.elapsed().as_millis();
+        self.count_kept();
         let mut json = format!(
-            "{{\"requests\":{},\"body_bytes\":{},\"faults\":{},\"malformed\":{},\"last_millis\":{}",
+            "{{\"requests\":{},\"body_bytes\":{},\"faults\":{},\"malformed\":{},\"plain_bytes\":{},\"kept_items\":{},\
+             \"last_millis\":{},\"now_millis\":{now_millis}",
             self.requests.load(Relaxed),
             self.body_bytes.load(Relaxed),
             self.faults.load(Relaxed),
             self.malformed.load(Relaxed),
+            self.plain_bytes.load(Relaxed),
+            self.kept_items.load(Relaxed),
             self.last_millis.load(Relaxed),
         );
         if self.verify {
@@ -191,6 +235,8 @@ fn serve_http(sink: &Sink, stream: TcpStream) -> io::Result<()> {
         if header(&head, "expect").eq_ignore_ascii_case("100-continue") {
             reader.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
         }
+        let encoding = header(&head, "content-encoding");
+        let wanted = sink.wants(encoding);
         let mut body = Vec::new();
         let mut body_bytes = 0;
         if header(&head, "transfer-encoding").eq_ignore_ascii_case("chunked") {
@@ -198,7 +244,7 @@ fn serve_http(sink: &Sink, stream: TcpStream) -> io::Result<()> {
                 let line = String::from_utf8_lossy(&reader.until(b"\r\n")?).into_owned();
                 let len = u64::from_str_radix(line.trim().split(';').next().unwrap_or_default(), 16)
                     .map_err(io::Error::other)?;
-                reader.take(len, sink.verify.then_some(&mut body))?;
+                reader.take(len, wanted.then_some(&mut body))?;
                 reader.take(2, None)?;
                 body_bytes += len;
                 if len == 0 {
@@ -209,7 +255,7 @@ fn serve_http(sink: &Sink, stream: TcpStream) -> io::Result<()> {
             body_bytes = header(&head, "content-length")
                 .parse()
                 .map_err(io::Error::other)?;
-            reader.take(body_bytes, sink.verify.then_some(&mut body))?;
+            reader.take(body_bytes, wanted.then_some(&mut body))?;
         }
         if !sink.delay.is_zero() {
             std::thread::sleep(sink.delay);
@@ -225,9 +271,7 @@ fn serve_http(sink: &Sink, stream: TcpStream) -> io::Result<()> {
             );
             reader.stream.write_all(answer.as_bytes())?;
         } else {
-            if sink.verify {
-                sink.check(path, header(&head, "content-encoding"), &body);
-            }
+            sink.accept(path, encoding, body_bytes, body);
             reader.stream.write_all(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n",
             )?;
@@ -242,12 +286,18 @@ type GrpcBody = http_body_util::combinators::BoxBody<Bytes, Infallible>;
 
 async fn serve_grpc(sink: Arc<Sink>, request: Request<Incoming>) -> Result<Response<GrpcBody>, hyper::Error> {
     let (parts, mut incoming) = request.into_parts();
+    let encoding = parts
+        .headers
+        .get("grpc-encoding")
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or("");
+    let wanted = sink.wants(encoding);
     let mut body = Vec::new();
     let mut body_bytes = 0;
     while let Some(frame) = incoming.frame().await {
         if let Ok(data) = frame?.into_data() {
             body_bytes += data.len() as u64;
-            if sink.verify {
+            if wanted {
                 body.extend_from_slice(&data);
             }
         }
@@ -256,17 +306,15 @@ async fn serve_grpc(sink: Arc<Sink>, request: Request<Incoming>) -> Result<Respo
         tokio::time::sleep(sink.delay).await;
     }
     let fault = sink.count(body_bytes);
-    if sink.verify && !fault {
+    if !fault {
         // The prefix: one byte that says whether the message is compressed, four of length.
-        let encoding = match body.first() {
-            Some(1) => parts
-                .headers
-                .get("grpc-encoding")
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or("?"),
-            _ => "",
+        let encoding = if body.first() == Some(&0) {
+            "identity"
+        } else {
+            encoding
         };
-        sink.check(parts.uri.path(), encoding, body.get(5..).unwrap_or_default());
+        let message = body.get(5..).unwrap_or_default().to_vec();
+        sink.accept(parts.uri.path(), encoding, body_bytes.saturating_sub(5), message);
     }
     let status = if fault { sink.grpc_status } else { 0 };
     let mut trailers = HeaderMap::new();
@@ -308,6 +356,7 @@ async fn main() -> io::Result<()> {
             ("http", "127.0.0.1:24318", "address for OTLP/HTTP"),
             ("grpc", "", "address for OTLP/gRPC; none unless given"),
             ("verify", "", "inflate bodies and account for their item ids"),
+            ("keep", "", "keep compressed bodies and count their items later"),
             ("delay-ms", "0", "wait before each answer"),
             ("status", "200", "HTTP status of faults"),
             ("grpc-status", "0", "gRPC status of faults"),
@@ -317,6 +366,7 @@ async fn main() -> io::Result<()> {
     );
     let sink = Arc::new(Sink {
         verify: args.on("verify"),
+        keep: args.on("keep"),
         delay: Duration::from_millis(args.value("delay-ms")),
         status: args.value("status"),
         grpc_status: args.value("grpc-status"),
@@ -327,6 +377,9 @@ async fn main() -> io::Result<()> {
         faults: AtomicU64::new(0),
         body_bytes: AtomicU64::new(0),
         malformed: AtomicU64::new(0),
+        plain_bytes: AtomicU64::new(0),
+        kept: Mutex::default(),
+        kept_items: AtomicU64::new(0),
         last_millis: AtomicU64::new(0),
         tallies: Mutex::new(Tallies::new()),
     });
