@@ -1,14 +1,23 @@
 //! The files under `config/` load without an error or a warning, and say what their comments promise;
 //! `print-config` shows a configuration without its secrets.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::Path;
 
-use sluice::settings::{Ack, Exporter, Extension, Kind, MemoryLimit, Receiver, Settings, components, print_config};
+use sluice::settings::{
+    Ack, Exporter, Extension, Kind, MemoryLimit, Receiver, Settings, components, print_config,
+};
 use sluice_config::{Document, Loader};
 
 fn load(name: &str) -> Document {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config").join(name);
-    Loader::new().text(name, std::fs::read_to_string(path).unwrap()).load().unwrap()
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../config")
+        .join(name);
+    Loader::new()
+        .text(name, std::fs::read_to_string(path).unwrap())
+        .load()
+        .unwrap()
 }
 
 fn example(name: &str) -> Settings {
@@ -38,12 +47,19 @@ fn every_example_is_valid() {
 #[test]
 fn the_default_is_local() {
     let settings = example("default.yaml");
-    let Some(Receiver::Otlp(otlp)) = settings.receivers.values().next() else { panic!("otlp") };
+    let Some(Receiver::Otlp(otlp)) = settings.receivers.values().next() else {
+        panic!("otlp")
+    };
     assert_eq!(otlp.grpc.as_ref().unwrap().endpoint.to_string(), "localhost:4317");
     assert_eq!(otlp.http.as_ref().unwrap().endpoint.to_string(), "localhost:4318");
-    let Some(Extension::HealthCheck(health)) = settings.extensions.values().next() else { panic!("health_check") };
+    let Some(Extension::HealthCheck(health)) = settings.extensions.values().next() else {
+        panic!("health_check")
+    };
     assert_eq!(health.endpoint.to_string(), "localhost:13133");
-    assert_eq!(settings.telemetry.metrics.listen.as_ref().unwrap().to_string(), "localhost:8888");
+    assert_eq!(
+        settings.telemetry.metrics.listen.as_ref().unwrap().to_string(),
+        "localhost:8888"
+    );
     assert_eq!(settings.exporters.len(), 3);
     for exporter in settings.exporters.values() {
         assert!(matches!(exporter, Exporter::File(file) if file.path.starts_with("./sluice-data")));
@@ -55,11 +71,29 @@ fn the_default_is_local() {
 #[test]
 fn examples_do_what_they_say() {
     let gateway = example("gateway.yaml");
-    assert_eq!(gateway.memory, Some(MemoryLimit::Percentage { limit: 80, spike: 15 }));
-    assert!(gateway.pipelines.iter().all(|pipeline| pipeline.ack == Ack::Accepted));
+    assert_eq!(
+        gateway.memory,
+        Some(MemoryLimit::Percentage { limit: 80, spike: 15 })
+    );
+    assert!(
+        gateway
+            .pipelines
+            .iter()
+            .all(|pipeline| pipeline.ack == Ack::Accepted)
+    );
     let edge = example("edge.yaml");
-    assert_eq!(edge.memory, Some(MemoryLimit::Bytes { limit: 64 << 20, spike: 16 << 20 }));
-    assert!(edge.pipelines.iter().all(|pipeline| pipeline.ack == Ack::Delivered));
+    assert_eq!(
+        edge.memory,
+        Some(MemoryLimit::Bytes {
+            limit: 64 << 20,
+            spike: 16 << 20
+        })
+    );
+    assert!(
+        edge.pipelines
+            .iter()
+            .all(|pipeline| pipeline.ack == Ack::Delivered)
+    );
 }
 
 /// Scenario: a configuration with secrets in headers, passwords, tokens, keys and URLs, in known and unknown components.
@@ -73,7 +107,14 @@ fn printed_configuration_has_no_secrets() {
     let document = Loader::new().text("t.yaml", text).load().unwrap();
     let printed = print_config(&document);
     assert!(!printed.contains("hunter2"), "{printed}");
-    for kept in ["https://[REDACTED]@h:4317", "/k.pem", "username: ann", "https://t", "/p", "authorization"] {
+    for kept in [
+        "https://[REDACTED]@h:4317",
+        "/k.pem",
+        "username: ann",
+        "https://t",
+        "/p",
+        "authorization",
+    ] {
         assert!(printed.contains(kept), "{kept} not in\n{printed}");
     }
     Loader::new().text("printed.yaml", printed).load().unwrap();
@@ -84,13 +125,23 @@ fn printed_configuration_has_no_secrets() {
 #[test]
 fn errors_from_set_name_the_set() {
     let load = |set: &str| {
-        let document = Loader::new().text("a.yaml", include_str!("../../../config/default.yaml")).set(set).load().unwrap();
+        let document = Loader::new()
+            .text("a.yaml", include_str!("../../../config/default.yaml"))
+            .set(set)
+            .load()
+            .unwrap();
         Settings::from_document(&document).unwrap_err().to_string()
     };
     let error = load("receivers.otlp.protocols.grpc.endpont=localhost:1");
-    assert!(error.starts_with("--set #1: unknown key \"endpont\" in receivers.otlp.protocols.grpc"), "{error}");
+    assert!(
+        error.starts_with("--set #1: unknown key \"endpont\" in receivers.otlp.protocols.grpc"),
+        "{error}"
+    );
     let error = load("receivers.otlp.protocols.grpc.endpoint=4317");
-    assert!(error.starts_with("--set #1: receivers.otlp.protocols.grpc.endpoint: expected host:port"), "{error}");
+    assert!(
+        error.starts_with("--set #1: receivers.otlp.protocols.grpc.endpoint: expected host:port"),
+        "{error}"
+    );
 }
 
 /// Scenario: the list behind the `components` command.
@@ -98,8 +149,12 @@ fn errors_from_set_name_the_set() {
 #[test]
 fn components_are_listed_once() {
     for kind in Kind::ALL {
-        let mut names: Vec<&str> =
-            components().iter().filter(|c| c.kind == kind).flat_map(|c| c.aliases.iter().chain([&c.name])).copied().collect();
+        let mut names: Vec<&str> = components()
+            .iter()
+            .filter(|c| c.kind == kind)
+            .flat_map(|c| c.aliases.iter().chain([&c.name]))
+            .copied()
+            .collect();
         assert_eq!(names.is_empty(), kind == Kind::Connector);
         let count = names.len();
         names.sort_unstable();

@@ -207,6 +207,8 @@ pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: 
         for (id, span) in &planned.exporters {
             if let Some(Exporter::OtlpHttp(exporter)) = settings.exporters.get(id)
                 && exporter.url(planned.signal).is_none()
+                // Without any address at all, that has been said where it is defined.
+                && Signal::ALL.iter().any(|signal| exporter.url(*signal).is_some())
             {
                 let signal = planned.signal;
                 let message = format!(
