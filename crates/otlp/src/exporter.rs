@@ -5,12 +5,14 @@
 
 mod classify;
 mod fallback;
+mod file;
 mod grpc;
 mod http;
 mod options;
 mod protobuf;
 mod status;
 
+pub use file::{FileExporter, FileExporterOptions, FileFormat, Rotation};
 pub use grpc::GrpcExporter;
 pub use http::HttpExporter;
 pub use options::{

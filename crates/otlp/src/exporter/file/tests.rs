@@ -1,0 +1,222 @@
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bytes::Bytes;
+use sluice_payload::Signal;
+use sluice_pipeline::Part;
+
+use super::*;
+
+/// `{"resourceLogs":[{"schemaUrl":"..."}]}` with a URL of so many characters.
+fn logs(length: u8) -> Bytes {
+    let mut body = vec![0x0a, length + 2, 0x1a, length];
+    body.extend(std::iter::repeat_n(b'u', usize::from(length)));
+    body.into()
+}
+
+fn batch(parts: &[Bytes]) -> Batch {
+    let parts = parts
+        .iter()
+        .map(|body| Part {
+            body: body.clone(),
+            items: 1,
+            frame: None,
+        })
+        .collect();
+    Batch {
+        signal: Signal::Logs,
+        parts,
+    }
+}
+
+fn options(path: &Path) -> FileExporterOptions {
+    FileExporterOptions {
+        path: path.to_owned(),
+        format: FileFormat::Json,
+        zstd: false,
+        rotation: None,
+        append: true,
+        create_directory: false,
+    }
+}
+
+fn export(exporter: &FileExporter, parts: &[Bytes]) -> Verdict {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async { exporter.export(&batch(parts)).await })
+}
+
+fn is_delivered(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Delivered { rejected: 0, .. })
+}
+
+/// Splits a file into what stands after each length.
+fn delimited(mut file: &[u8]) -> Vec<Vec<u8>> {
+    let mut records = Vec::new();
+    while !file.is_empty() {
+        let (length, rest) = file.split_first_chunk::<LENGTH_BYTES>().expect("a length");
+        let (record, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+        records.push(record.to_vec());
+        file = rest;
+    }
+    records
+}
+
+/// Scenario: two batches, one of two parts, in each format, plain and compressed.
+/// Guarantees: each batch is one record in the Collector's framing, and holds the parts as one request.
+#[test]
+fn a_batch_is_one_record_in_every_format() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let merged = r#"{"resourceLogs":[{"schemaUrl":"u"},{"schemaUrl":"uu"}]}"#;
+    let single = r#"{"resourceLogs":[{"schemaUrl":"uuu"}]}"#;
+    let protobuf = [[logs(1), logs(2)].concat(), logs(3).to_vec()];
+    for (format, zstd) in [
+        (FileFormat::Json, false),
+        (FileFormat::Json, true),
+        (FileFormat::Proto, false),
+        (FileFormat::Proto, true),
+    ] {
+        let path = directory.path().join(format!("{format:?}-{zstd}"));
+        let exporter = FileExporter::open(FileExporterOptions {
+            format,
+            zstd,
+            ..options(&path)
+        })
+        .expect("a writable path");
+        assert!(is_delivered(&export(&exporter, &[logs(1), logs(2)])));
+        assert!(is_delivered(&export(&exporter, &[logs(3)])));
+        let file = std::fs::read(&path).expect("the file");
+        if format == FileFormat::Json && !zstd {
+            assert_eq!(String::from_utf8_lossy(&file), format!("{merged}\n{single}\n"));
+            continue;
+        }
+        let mut records = delimited(&file);
+        if zstd {
+            for record in &mut records {
+                *record = zstd::stream::decode_all(&record[..]).expect("a zstd frame");
+            }
+        }
+        match format {
+            FileFormat::Json => assert_eq!(records, [merged.as_bytes(), single.as_bytes()]),
+            FileFormat::Proto => assert_eq!(records, protobuf),
+        }
+    }
+}
+
+/// Scenario: a file with content is opened to append, to truncate, and with rotation; a directory is missing.
+/// Guarantees: only truncation without rotation empties the file; directories are made only when asked.
+#[test]
+fn files_are_gone_on_with_unless_told_otherwise() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("logs.json");
+    let rotation = Some(Rotation {
+        max_bytes: 1000,
+        max_days: 0,
+        max_backups: 0,
+    });
+    for (append, rotation, kept) in [(true, None, true), (false, rotation, true), (false, None, false)] {
+        std::fs::write(&path, "before\n").expect("a file");
+        let exporter = FileExporter::open(FileExporterOptions {
+            append,
+            rotation,
+            ..options(&path)
+        })
+        .expect("a writable path");
+        assert!(is_delivered(&export(&exporter, &[logs(1)])));
+        let file = std::fs::read_to_string(&path).expect("the file");
+        assert_eq!(file.starts_with("before\n"), kept);
+        assert!(file.ends_with("{\"resourceLogs\":[{\"schemaUrl\":\"u\"}]}\n"));
+    }
+    let path = directory.path().join("a/b/logs.json");
+    assert!(FileExporter::open(options(&path)).is_err());
+    let created = FileExporter::open(FileExporterOptions {
+        create_directory: true,
+        ..options(&path)
+    });
+    assert!(is_delivered(&export(
+        &created.expect("directories are made"),
+        &[logs(1)]
+    )));
+}
+
+/// Scenario: batches to a device without space, and JSON of bytes that are no protobuf.
+/// Guarantees: the first is retried with the cause and a remedy, the second is a fault of the payload.
+#[test]
+fn failures_are_retried_and_bad_payloads_told_apart() {
+    let exporter = FileExporter::open(options(Path::new("/dev/full"))).expect("a device");
+    match export(&exporter, &[logs(1)]) {
+        Verdict::Retry { reason, .. } => {
+            assert!(reason.contains("/dev/full") && reason.contains("free some space"))
+        }
+        other => panic!("retried, not {other:?}"),
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("logs.json");
+    let exporter = FileExporter::open(options(&path)).expect("a writable path");
+    let verdict = export(&exporter, &[Bytes::from_static(b"\x0a\x05")]);
+    assert!(matches!(verdict, Verdict::PayloadFault { .. }), "{verdict:?}");
+    assert_eq!(std::fs::read(&path).expect("the file"), b"");
+}
+
+/// Scenario: records fill a file several times within one millisecond and over days, with a large one among them.
+/// Guarantees: no file exceeds the limit but for a record larger than it; names are lumberjack's and never collide;
+/// the newest are kept; only files of this exporter are removed.
+#[test]
+fn full_files_are_put_aside_and_pruned() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("out.json");
+    let bystander = directory.path().join("out-2000-01-01T00-00-00.000.txt");
+    std::fs::write(&bystander, "keep").expect("a file");
+    let rotation = Rotation {
+        max_bytes: 10,
+        max_days: 0,
+        max_backups: 3,
+    };
+    let start = UNIX_EPOCH + Duration::from_secs(1_136_214_245);
+    let mut file =
+        RecordFile::open(path.clone(), Framing::Lines, Some(rotation), false, start).expect("writable");
+    for record in ["a234\n", "b234\n", "c234\n", "a record that is larger\n", "e\n"] {
+        file.append(record.as_bytes(), start).expect("written");
+    }
+    let names = || {
+        let entries = std::fs::read_dir(directory.path()).expect("the directory");
+        let mut names: Vec<String> = entries
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    };
+    let stamped = |millis: &str| format!("out-2006-01-02T15-04-05.{millis}.json");
+    let bystander_name = "out-2000-01-01T00-00-00.000.txt".to_owned();
+    assert_eq!(
+        names(),
+        [
+            bystander_name.clone(),
+            stamped("000"),
+            stamped("001"),
+            stamped("002"),
+            "out.json".to_owned()
+        ]
+    );
+    let content = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("the file");
+    assert_eq!(content(&stamped("000")), "a234\nb234\n");
+    assert_eq!(content(&stamped("001")), "c234\n");
+    assert_eq!(content(&stamped("002")), "a record that is larger\n");
+    assert_eq!(content("out.json"), "e\n");
+    let later = start + Duration::from_secs(60);
+    file.append(b"0123456789\n", later).expect("written");
+    assert!(!names().contains(&stamped("000")), "a fourth is one too many");
+    drop(file);
+    let rotation = Rotation {
+        max_bytes: 10,
+        max_days: 2,
+        max_backups: 0,
+    };
+    let days = |days: u64| start + Duration::from_secs(days * 86_400);
+    RecordFile::open(path.clone(), Framing::Lines, Some(rotation), false, days(1)).expect("writable");
+    assert_eq!(names().len(), 5);
+    RecordFile::open(path, Framing::Lines, Some(rotation), false, days(3)).expect("writable");
+    assert_eq!(names(), [bystander_name, "out.json".to_owned()]);
+}
