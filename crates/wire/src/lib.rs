@@ -26,10 +26,16 @@ mod error;
 mod grammar;
 mod kind;
 mod locate;
+mod log;
+mod message;
+mod metric;
 mod pair;
+mod request;
 mod shapes;
+mod span;
 mod split;
 mod validate;
+mod value;
 
 pub mod schema;
 
@@ -38,5 +44,10 @@ pub use count::count;
 pub use edit::Edits;
 pub use error::{Fault, WireError};
 pub use kind::Kind;
+pub use log::{LogRecord, LogRecords};
+pub use metric::{Metric, MetricData, MetricKind, Metrics, Number, Point, Points};
+pub use request::{Request, Resource, ResourceItems, Resources, Scope, ScopeItems, Scopes, range_of};
+pub use span::{Span, Spans};
 pub use split::{Limit, Piece, split};
 pub use validate::{Depth, Scan, validate};
+pub use value::{Array, Attributes, KeyValue, Map, Value};
