@@ -3,6 +3,8 @@
 #[path = "support/checks.rs"]
 mod checks;
 mod support;
+#[path = "support/views.rs"]
+mod views;
 
 use proptest::prelude::*;
 use sluice_wire::{Depth, Limit, validate};
@@ -72,6 +74,15 @@ proptest! {
     fn edited_bodies_are_framed_well(data in data(), choices in proptest::collection::vec(any::<u8>(), 0..24)) {
         if let Some((kind, body)) = body_of(&data) {
             checks::edit_keeps_framing(kind, &body, &choices);
+        }
+    }
+
+    /// Scenario: the same bodies, read through the views.
+    /// Guarantees: every view reads what prost decodes; on bodies that are not valid nothing panics.
+    #[test]
+    fn views_read_what_prost_decodes(data in data()) {
+        if let Some((kind, body)) = body_of(&data) {
+            views::views_as_prost(kind, &body);
         }
     }
 }
