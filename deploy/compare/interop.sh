@@ -50,6 +50,10 @@ await_port() { # PORT PID LOG
 start() { # LOG PORT COMMAND...
     local log=$out/$1.log port=$2
     shift 2
+    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+        echo "port $port is taken" >&2
+        return 1
+    fi
     "$@" >"$log" 2>&1 &
     children+=("$!")
     await_port "$port" "$!" "$log"

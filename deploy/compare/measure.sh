@@ -98,6 +98,10 @@ start_gateway() { # NAME CORES THREADS: sets $gateway
         return 1
         ;;
     esac
+    if (exec 3<>"/dev/tcp/127.0.0.1/$in_port") 2>/dev/null; then
+        echo "port $in_port is taken" >&2
+        return 1
+    fi
     taskset -c "$cores" "${command[@]}" >"$log" 2>&1 &
     gateway=$!
     children+=("$gateway")
