@@ -4,14 +4,17 @@
 //! hold) is `sluice-pipeline`'s. `exporter/classify.rs` has the tables.
 
 mod classify;
+mod debug;
 mod fallback;
 mod file;
 mod grpc;
 mod http;
 mod options;
 mod protobuf;
+mod stamp;
 mod status;
 
+pub use debug::{DebugExporter, DebugExporterOptions, Verbosity};
 pub use file::{FileExporter, FileExporterOptions, FileFormat, Rotation};
 pub use grpc::GrpcExporter;
 pub use http::HttpExporter;

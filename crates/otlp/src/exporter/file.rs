@@ -12,7 +12,6 @@
 //! length-delimited file takes no more until it can be cut. Failures are retried by the pipeline, never swallowed.
 
 mod record_file;
-mod stamp;
 
 use std::io;
 use std::path::PathBuf;

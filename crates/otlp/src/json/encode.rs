@@ -62,6 +62,22 @@ pub fn encode_parts(
     result
 }
 
+/// Appends the JSON form of one value that is not a message; `false`, and nothing appended, if the wire type does not
+/// belong to the field.
+pub(crate) fn append_scalar(
+    message: &'static MessageDesc,
+    field: &'static FieldDesc,
+    value: Value<'_>,
+    out: &mut Vec<u8>,
+) -> bool {
+    Encoder { out }.value(Place { message, field }, value).is_ok()
+}
+
+/// Appends a JSON string.
+pub(crate) fn append_string(out: &mut Vec<u8>, text: &str) {
+    string(out, text);
+}
+
 struct Encoder<'o> {
     out: &'o mut Vec<u8>,
 }
@@ -242,15 +258,7 @@ impl Encoder<'_> {
             }
             (kind, Value::Len(mut packed)) if place.field.cardinality == Cardinality::Packed => {
                 while !packed.is_empty() {
-                    let value =
-                        match kind.wire_kind() {
-                            schema::WireKind::Varint => records::varint(&mut packed).map(Value::Varint),
-                            schema::WireKind::Fixed64 => records::array(&mut packed)
-                                .map(|bytes| Value::Fixed64(u64::from_le_bytes(bytes))),
-                            schema::WireKind::Fixed32 => records::array(&mut packed)
-                                .map(|bytes| Value::Fixed32(u32::from_le_bytes(bytes))),
-                            schema::WireKind::Len => Err(Malformed),
-                        };
+                    let value = records::packed_element(kind.wire_kind(), &mut packed);
                     self.value(place, value.map_err(|Malformed| place.malformed())?)?;
                     self.out.push(b',');
                 }

@@ -34,11 +34,12 @@ mod encode;
 mod error;
 mod integer;
 mod reader;
-mod records;
+pub(crate) mod records;
 mod writer;
 
 pub use decode::{JsonOptions, MAX_MESSAGE_DEPTH, decode};
 pub use encode::{EncodeError, encode, encode_parts};
+pub(crate) use encode::{append_scalar, append_string};
 pub use error::JsonError;
 pub use reader::MAX_UNKNOWN_DEPTH;
 

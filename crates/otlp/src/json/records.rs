@@ -1,11 +1,13 @@
 //! A cursor over protobuf records, reading what prost reads.
 
+use sluice_wire::schema::WireKind;
+
 /// Groups and messages nest up to this deep, as in prost.
-pub(super) const MAX_DEPTH: usize = 100;
+pub(crate) const MAX_DEPTH: usize = 100;
 
 /// The value of a record.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Value<'a> {
+pub(crate) enum Value<'a> {
     Varint(u64),
     Fixed64(u64),
     Fixed32(u32),
@@ -16,17 +18,17 @@ pub(super) enum Value<'a> {
 
 /// The bytes are no protobuf message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// The records of a message that may lie in several pieces, which is how one that occurred several times is merged.
 #[derive(Clone)]
-pub(super) struct Records<'a, 's> {
+pub(crate) struct Records<'a, 's> {
     rest: &'a [u8],
     pieces: std::slice::Iter<'s, &'a [u8]>,
 }
 
 impl<'a, 's> Records<'a, 's> {
-    pub(super) fn new(pieces: &'s [&'a [u8]]) -> Self {
+    pub(crate) fn new(pieces: &'s [&'a [u8]]) -> Self {
         Self {
             rest: &[],
             pieces: pieces.iter(),
@@ -35,7 +37,7 @@ impl<'a, 's> Records<'a, 's> {
 
     /// The number and the value of the next record.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<(u32, Value<'a>)>, Malformed> {
         while self.rest.is_empty() {
             match self.pieces.next() {
                 Some(piece) => self.rest = piece,
@@ -45,6 +47,43 @@ impl<'a, 's> Records<'a, 's> {
         let (number, wire) = key(&mut self.rest)?;
         let value = value(&mut self.rest, number, wire, MAX_DEPTH)?;
         Ok(Some((number, value)))
+    }
+}
+
+/// Walks for display, which stop at what is malformed.
+impl<'a> Records<'a, '_> {
+    /// The bodies of the length-delimited records with this number.
+    pub(crate) fn by_number(mut self, wanted: u32) -> impl Iterator<Item = &'a [u8]> {
+        std::iter::from_fn(move || {
+            loop {
+                match self.next() {
+                    Ok(Some((number, Value::Len(body)))) if number == wanted => return Some(body),
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(Malformed) => return None,
+                }
+            }
+        })
+    }
+
+    /// The elements of a packed list.
+    pub(crate) fn packed(wire: WireKind, mut packed: &'a [u8]) -> impl Iterator<Item = Value<'a>> {
+        std::iter::from_fn(move || {
+            if packed.is_empty() {
+                return None;
+            }
+            packed_element(wire, &mut packed).ok()
+        })
+    }
+}
+
+/// Takes one element of a packed list.
+#[inline]
+pub(crate) fn packed_element<'a>(wire: WireKind, packed: &mut &[u8]) -> Result<Value<'a>, Malformed> {
+    match wire {
+        WireKind::Varint => varint(packed).map(Value::Varint),
+        WireKind::Fixed64 => array(packed).map(|bytes| Value::Fixed64(u64::from_le_bytes(bytes))),
+        WireKind::Fixed32 => array(packed).map(|bytes| Value::Fixed32(u32::from_le_bytes(bytes))),
+        WireKind::Len => Err(Malformed),
     }
 }
 
@@ -88,7 +127,7 @@ fn value<'a>(rest: &mut &'a [u8], number: u32, wire: u8, depth: usize) -> Result
 
 /// Takes a varint of up to ten bytes.
 #[inline]
-pub(super) fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
+fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
     let mut value = 0;
     for (position, &byte) in rest.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * position);
@@ -112,7 +151,7 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
 
 /// Takes eight or four bytes.
 #[inline]
-pub(super) fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Malformed> {
+fn array<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Malformed> {
     let (taken, left) = rest.split_first_chunk().ok_or(Malformed)?;
     *rest = left;
     Ok(*taken)

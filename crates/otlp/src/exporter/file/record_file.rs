@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::Rotation;
-use super::stamp::{file_stamp, parse_file_stamp};
+use crate::exporter::stamp::{file_stamp, parse_file_stamp};
 
 const SECONDS_PER_DAY: u64 = 86_400;
 

@@ -45,6 +45,16 @@ pub(super) fn file_stamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}-{minute:02}-{second:02}.{millis:03}")
 }
 
+/// `2006-01-02T15:04:05.000000000Z`, for people to read.
+pub(super) fn instant(unix_nanos: u64) -> String {
+    const NANOS_PER_SECOND: u64 = 1_000_000_000;
+    let (seconds, nanos) = (unix_nanos / NANOS_PER_SECOND, unix_nanos % NANOS_PER_SECOND);
+    let (year, month, day) = civil(seconds / SECONDS_PER_DAY);
+    let second = seconds % SECONDS_PER_DAY;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
+}
+
 /// Reads what [`file_stamp`] wrote; anything else is `None`.
 pub(super) fn parse_file_stamp(text: &str) -> Option<SystemTime> {
     let number = |at: std::ops::Range<usize>| -> Option<u64> {
@@ -80,6 +90,11 @@ mod tests {
             file_stamp(UNIX_EPOCH - Duration::from_secs(5)),
             "1970-01-01T00-00-00.000"
         );
+        assert_eq!(
+            instant(1_544_712_660_300_000_001),
+            "2018-12-13T14:51:00.300000001Z"
+        );
+        assert_eq!(instant(u64::MAX), "2554-07-21T23:34:33.709551615Z");
         for day in 0..292_194 {
             let time = at(day * SECONDS_PER_DAY + 86_399, 1);
             assert_eq!(parse_file_stamp(&file_stamp(time)), Some(time), "day {day}");
