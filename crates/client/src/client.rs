@@ -167,6 +167,13 @@ pub(crate) struct Outgoing {
     pub(crate) authority: HeaderValue,
 }
 
+impl Outgoing {
+    /// The host, for messages.
+    pub(crate) fn host(&self) -> String {
+        String::from_utf8_lossy(self.authority.as_bytes()).into_owned()
+    }
+}
+
 /// How far a request has come, for the message of a time-out.
 #[derive(Debug, Default)]
 pub(crate) struct Progress(AtomicU8);

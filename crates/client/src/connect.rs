@@ -14,7 +14,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::{Addresses, chain};
 use crate::resolve::Rotation;
-use crate::tls::{TlsError, TlsSource};
+use crate::tls::{self, TlsError, TlsSource};
 use crate::{ClientTls, Destination, Resolve, SendError, SystemResolver};
 
 /// How connections are made and how long they live.
@@ -167,39 +167,13 @@ impl Connector {
             Ok(stream) => Ok(Io::Tls(Box::new(stream))),
             Err(error) => {
                 let reason = chain(&error);
-                if is_configuration(&error) {
+                if tls::needs_mending(&error) {
                     Err(SendError::TlsConfiguration { host, reason })
                 } else {
                     Err(SendError::Tls { host, reason })
                 }
             }
         }
-    }
-}
-
-/// Whether a handshake failed over something a person has to mend: a certificate that does not
-/// verify, or an alert that says ours does not.
-fn is_configuration(error: &std::io::Error) -> bool {
-    use rustls::{AlertDescription, Error};
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
-        Some(Error::InvalidCertificate(_) | Error::NoCertificatesPresented | Error::PeerIncompatible(_)) => {
-            true
-        }
-        Some(Error::AlertReceived(alert)) => matches!(
-            alert,
-            AlertDescription::BadCertificate
-                | AlertDescription::UnsupportedCertificate
-                | AlertDescription::CertificateRevoked
-                | AlertDescription::CertificateExpired
-                | AlertDescription::CertificateUnknown
-                | AlertDescription::CertificateRequired
-                | AlertDescription::UnknownCA
-                | AlertDescription::AccessDenied
-                | AlertDescription::ProtocolVersion
-                | AlertDescription::UnrecognisedName
-                | AlertDescription::NoApplicationProtocol
-        ),
-        _ => false,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::client::{Outgoing, Progress};
 use crate::connect::Connector;
 use crate::error::chain;
 use crate::slices::SlicesBody;
-use crate::{Phase, SendError, Slices};
+use crate::{Phase, SendError, Slices, tls};
 
 /// How many connections are kept, and how long.
 #[derive(Debug, Clone)]
@@ -172,7 +172,7 @@ impl Http1Pool {
                 let stale = unsent || error.is_incomplete_message() || error.is_closed() || is_reset(&error);
                 return Err(Failed {
                     stale,
-                    error: classify(&error),
+                    error: classify(&error, outgoing),
                 });
             }
         };
@@ -238,8 +238,13 @@ fn is_reset(error: &hyper::Error) -> bool {
     false
 }
 
-fn classify(error: &hyper::Error) -> SendError {
-    if error.is_parse() {
+fn classify(error: &hyper::Error, outgoing: &Outgoing) -> SendError {
+    if tls::needs_mending(error) {
+        SendError::TlsConfiguration {
+            host: outgoing.host(),
+            reason: chain(error),
+        }
+    } else if error.is_parse() {
         SendError::Protocol(chain(error))
     } else if error.is_user() {
         SendError::Unsendable(chain(error))

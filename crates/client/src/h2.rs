@@ -23,7 +23,7 @@ use crate::client::{Outgoing, Progress};
 use crate::connect::Connector;
 use crate::error::chain;
 use crate::slices::SlicesBody;
-use crate::{Phase, SendError, Slices};
+use crate::{Phase, SendError, Slices, tls};
 
 /// The connections of an HTTP/2 client.
 #[derive(Debug, Clone)]
@@ -94,6 +94,8 @@ struct Live {
     sender: SendRequest<SlicesBody>,
     in_flight: AtomicUsize,
     retired: AtomicBool,
+    /// It has answered a request, so it was no dead end from the start.
+    proven: AtomicBool,
     born: Instant,
 }
 
@@ -150,7 +152,7 @@ impl Http2Pool {
         progress: &Progress,
     ) -> Result<Answer, SendError> {
         let uri = self.uri(outgoing)?;
-        let mut tries = 0;
+        let (mut unprocessed, mut lost) = (0, 0);
         loop {
             progress.enter(Phase::Connecting);
             let mut lease = self.shared.lease().await?;
@@ -166,14 +168,23 @@ impl Http2Pool {
                     progress.enter(Phase::Reading);
                     let answer = answer::read(response).await?;
                     lease.answered = true;
+                    lease.live.proven.store(true, Ordering::Relaxed);
                     return Ok(answer);
                 }
                 Err(mut failed) => {
                     let unsent = failed.take_message().is_some();
                     let error = failed.into_error();
-                    tries += 1;
-                    if tries > MAX_UNPROCESSED_RETRIES || !(unsent || is_unprocessed(&error)) {
-                        return Err(classify(&error));
+                    let again = if unsent || is_unprocessed(&error) {
+                        unprocessed += 1;
+                        unprocessed <= MAX_UNPROCESSED_RETRIES
+                    } else {
+                        // The connection ended under the request: as on HTTP/1.1, a kept one that
+                        // went away is replaced once before anybody hears of it.
+                        lost += 1;
+                        lost == 1 && is_connection_lost(&error) && lease.live.proven.load(Ordering::Relaxed)
+                    };
+                    if !again {
+                        return Err(classify(&error, outgoing));
                     }
                 }
             }
@@ -300,6 +311,7 @@ impl Shared {
             sender,
             in_flight: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
+            proven: AtomicBool::new(false),
             born: Instant::now(),
         })
     }
@@ -324,8 +336,20 @@ fn is_unprocessed(error: &hyper::Error) -> bool {
     })
 }
 
-fn classify(error: &hyper::Error) -> SendError {
-    if error.is_user() && h2_cause(error).is_none() {
+/// Whether the whole connection ended, rather than this stream.
+fn is_connection_lost(error: &hyper::Error) -> bool {
+    // hyper takes the io::Error out of h2's.
+    let io = std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>());
+    io || error.is_closed() || error.is_canceled() || h2_cause(error).is_some_and(h2::Error::is_io)
+}
+
+fn classify(error: &hyper::Error, outgoing: &Outgoing) -> SendError {
+    if tls::needs_mending(error) {
+        SendError::TlsConfiguration {
+            host: outgoing.host(),
+            reason: chain(error),
+        }
+    } else if error.is_user() && h2_cause(error).is_none() {
         SendError::Unsendable(chain(error))
     } else {
         SendError::Lost(chain(error))

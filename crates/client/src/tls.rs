@@ -224,6 +224,56 @@ fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, TlsError> {
         .map_err(|e| TlsError(format!("key: {} holds no usable private key: {e}", shown(pem))))
 }
 
+/// Whether an error comes of something a person has to mend: a certificate that does not verify, or
+/// an alert that says ours does not. In TLS 1.3 that alert follows the handshake, so it may turn up
+/// while a request waits for its answer.
+pub(crate) fn needs_mending(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(current) = cause {
+        // An io::Error's source is the source of what it wraps, not that itself.
+        let wrapped = current
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
+        let found = match wrapped {
+            Some(wrapped) => wrapped.downcast_ref::<rustls::Error>(),
+            None => current.downcast_ref::<rustls::Error>(),
+        };
+        if let Some(found) = found {
+            return is_configuration(found);
+        }
+        cause = match wrapped {
+            Some(wrapped) => Some(wrapped),
+            None => current.source(),
+        };
+    }
+    false
+}
+
+fn is_configuration(error: &rustls::Error) -> bool {
+    use rustls::{AlertDescription, Error};
+    match error {
+        Error::InvalidCertificate(_) | Error::NoCertificatesPresented | Error::PeerIncompatible(_) => true,
+        Error::AlertReceived(alert) => matches!(
+            alert,
+            AlertDescription::BadCertificate
+                | AlertDescription::UnsupportedCertificate
+                | AlertDescription::CertificateRevoked
+                | AlertDescription::CertificateExpired
+                | AlertDescription::CertificateUnknown
+                | AlertDescription::CertificateRequired
+                | AlertDescription::UnknownCA
+                | AlertDescription::AccessDenied
+                // What a server says of a certificate whose signature is not its authority's.
+                | AlertDescription::DecryptError
+                | AlertDescription::HandshakeFailure
+                | AlertDescription::ProtocolVersion
+                | AlertDescription::UnrecognisedName
+                | AlertDescription::NoApplicationProtocol
+        ),
+        _ => false,
+    }
+}
+
 /// `insecure_skip_verify`: any certificate will do; the handshake's signatures are still checked.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
