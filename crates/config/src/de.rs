@@ -104,7 +104,11 @@ impl de::Error for DecodeError {
     }
 
     fn invalid_type(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
-        Self::new(format!("expected {expected}; found {unexpected}"))
+        // Text may be a secret in the wrong place; numbers and the like are not.
+        match unexpected {
+            de::Unexpected::Str(_) => Self::new(format!("expected {expected}; found text")),
+            _ => Self::new(format!("expected {expected}; found {unexpected}")),
+        }
     }
 
     fn invalid_value(unexpected: de::Unexpected<'_>, expected: &dyn de::Expected) -> Self {
@@ -184,9 +188,11 @@ impl<'de> NodeDeserializer<'de, '_> {
         })
     }
 
+    /// A scalar of the wrong kind is shown; text where a list or map belongs may be a secret, and is not.
     fn mismatch<T>(self, expected: &str) -> Result<T> {
+        let collection = matches!(expected, "a map" | "a list");
         let found = match &self.node.value {
-            Value::String(text) => format!("{text:?}"),
+            Value::String(text) if !collection => format!("{text:?}"),
             Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
                 self.node.as_text().unwrap_or(self.node.value.kind()).to_owned()
             }

@@ -150,8 +150,12 @@ pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<
         exporter.tls.insecure |= insecure;
         scope.warn(&["insecure"], "is the old place; write tls: {insecure: true}");
     }
+    exporter.authority = exporter
+        .authority
+        .take()
+        .filter(|authority| !authority.is_empty());
     exporter.tls.check(&mut scope, &["tls"]);
-    exporter.headers.check(&mut scope, "headers");
+    exporter.headers.check(&mut scope, &["headers"]);
     if matches!(
         exporter.compression,
         Compression::Deflate | Compression::Zlib | Compression::Lz4
@@ -327,6 +331,16 @@ pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<
         report,
     };
     let mut exporter: OtlpHttpExporter = scope.decode()?;
+    // An optional variable leaves an empty text behind: it counts as absent.
+    for endpoint in [
+        &mut exporter.endpoint,
+        &mut exporter.traces_endpoint,
+        &mut exporter.metrics_endpoint,
+        &mut exporter.logs_endpoint,
+        &mut exporter.profiles_endpoint,
+    ] {
+        *endpoint = endpoint.take().filter(|text| !text.trim().is_empty());
+    }
     let endpoints = [
         ("endpoint", &exporter.endpoint),
         ("traces_endpoint", &exporter.traces_endpoint),
@@ -340,8 +354,11 @@ pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<
             any = true;
             check_endpoint(&mut scope, key, endpoint, false);
         } else {
-            // A wrong value has been reported already, and is not an absence.
-            any |= scope.has(&[key]);
+            // A list or map has been reported already, and is not an absence.
+            any |= scope
+                .node
+                .get(key)
+                .is_some_and(|node| node.as_mapping().is_some() || node.as_sequence().is_some());
         }
     }
     if !any {
@@ -355,7 +372,7 @@ pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<
         scope.warn(&["insecure"], "is the old place; write tls: {insecure: true}");
     }
     exporter.tls.check(&mut scope, &["tls"]);
-    exporter.headers.check(&mut scope, "headers");
+    exporter.headers.check(&mut scope, &["headers"]);
     check_level(&mut scope, exporter.compression, exporter.compression_params);
     check_connections(&mut scope, exporter.connections);
     for duration in [

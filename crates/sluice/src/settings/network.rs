@@ -118,8 +118,33 @@ pub struct ServerTls {
     pub curve_preferences: Vec<String>,
 }
 
+/// An empty path is what an optional variable leaves behind: it counts as absent.
+fn drop_empty_paths<const N: usize>(paths: [&mut Option<PathBuf>; N]) {
+    for path in paths {
+        if path.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+            *path = None;
+        }
+    }
+}
+
+/// See [`drop_empty_paths`].
+fn drop_empty_pems<const N: usize>(pems: [&mut Option<Secret>; N]) {
+    for pem in pems {
+        if pem.as_ref().is_some_and(|pem| pem.expose().trim().is_empty()) {
+            *pem = None;
+        }
+    }
+}
+
 impl ServerTls {
     pub(super) fn check(&mut self, scope: &mut Scope<'_>, at: &[&str]) {
+        drop_empty_paths([
+            &mut self.cert_file,
+            &mut self.key_file,
+            &mut self.ca_file,
+            &mut self.client_ca_file,
+        ]);
+        drop_empty_pems([&mut self.cert_pem, &mut self.key_pem, &mut self.ca_pem]);
         let key = |name| [at, &[name]].concat();
         if self.cert_file.is_none() && self.cert_pem.is_none() {
             scope.error(
@@ -196,6 +221,9 @@ pub struct ClientTls {
 
 impl ClientTls {
     pub(super) fn check(&mut self, scope: &mut Scope<'_>, at: &[&str]) {
+        drop_empty_paths([&mut self.ca_file, &mut self.cert_file, &mut self.key_file]);
+        drop_empty_pems([&mut self.ca_pem, &mut self.cert_pem, &mut self.key_pem]);
+        self.server_name_override = self.server_name_override.take().filter(|name| !name.is_empty());
         let key = |name| [at, &[name]].concat();
         let cert = self.cert_file.is_some() || self.cert_pem.is_some();
         let private_key = self.key_file.is_some() || self.key_pem.is_some();
@@ -278,21 +306,19 @@ pub struct Headers(pub Vec<(String, Secret)>);
 
 impl Headers {
     /// Refuses names and values that HTTP does not carry.
-    pub(super) fn check(&self, scope: &mut Scope<'_>, key: &str) {
+    pub(super) fn check(&self, scope: &mut Scope<'_>, at: &[&str]) {
         for (name, value) in &self.0 {
             let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+            let keys = [at, &[name]].concat();
             if name.is_empty() || !name.bytes().all(token) {
-                scope.error(
-                    &[key, name],
-                    format!("{name:?} is not a header name (RFC 9110, 5.1)"),
-                );
+                scope.error(&keys, format!("{name:?} is not a header name (RFC 9110, 5.1)"));
             } else if value
                 .expose()
                 .bytes()
                 .any(|b| b < 0x20 && b != b'\t' || b == 0x7f)
             {
                 scope.error(
-                    &[key, name],
+                    &keys,
                     "the value has a line break or another control character; remove it",
                 );
             }
@@ -427,6 +453,13 @@ pub(super) fn check_endpoint(scope: &mut Scope<'_>, key: &str, endpoint: &str, g
     if endpoint.is_empty() {
         return scope.error(&[key], format!("is empty; write {example}"));
     }
+    // First, so that no message shows them.
+    if endpoint.contains('@') {
+        return scope.error(
+            &[key],
+            "credentials do not belong in an endpoint; use headers or an auth extension",
+        );
+    }
     let (scheme, rest) = match endpoint.split_once("://") {
         Some((scheme, rest)) => (scheme, rest),
         None => ("", endpoint.strip_prefix("dns:").unwrap_or(endpoint)),
@@ -446,12 +479,6 @@ pub(super) fn check_endpoint(scope: &mut Scope<'_>, key: &str, endpoint: &str, g
     let (authority, path) = rest
         .split_once('/')
         .map_or((rest, ""), |(authority, path)| (authority, path));
-    if authority.contains('@') {
-        return scope.error(
-            &[key],
-            "credentials do not belong in an endpoint; use headers or an auth extension",
-        );
-    }
     if grpc && !path.is_empty() {
         scope.warn(
             &[key],

@@ -96,6 +96,8 @@ pub struct GrpcServer {
     pub auth: Option<Auth>,
     /// Keep request metadata with the payload.
     pub include_metadata: bool,
+    /// Read for the Collector's sake.
+    middlewares: Option<IgnoredAny>,
 }
 
 impl Default for GrpcServer {
@@ -111,6 +113,7 @@ impl Default for GrpcServer {
             keepalive: ServerKeepalive::default(),
             auth: None,
             include_metadata: false,
+            middlewares: None,
         }
     }
 }
@@ -356,6 +359,10 @@ fn check_grpc(grpc: &mut GrpcServer, scope: &mut Scope<'_>) {
     scope.without_effect(&[
         (&["protocols", "grpc", "read_buffer_size"], reason),
         (&["protocols", "grpc", "write_buffer_size"], reason),
+        (
+            &["protocols", "grpc", "middlewares"],
+            "there are no middleware extensions",
+        ),
     ]);
 }
 
@@ -390,6 +397,8 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
             }
         }
     }
+    http.response_headers
+        .check(scope, &["protocols", "http", "response_headers"]);
     for duration in [
         &mut http.read_timeout,
         &mut http.read_header_timeout,

@@ -16,9 +16,11 @@ impl Scope<'_> {
         decode(self.node, self.path, self.report)
     }
 
-    /// Whether something was written at this key path.
+    /// Whether something was written at this key path, be it a variable that turned out empty.
     pub(super) fn has(&self, keys: &[&str]) -> bool {
-        self.node.at(keys).is_some_and(|node| !node.is_null())
+        self.node
+            .at(keys)
+            .is_some_and(|node| !node.is_null() || node.text.is_some())
     }
 
     /// Notes an error about the value at a key path.
