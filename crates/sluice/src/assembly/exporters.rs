@@ -1,10 +1,14 @@
 //! Exporter settings to exporters.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_client as client;
-use sluice_otlp::exporter::{self as otlp, GrpcExporter, GrpcExporterOptions, HttpExporter, HttpExporterOptions};
+use sluice_otlp::exporter::{
+    self as otlp, DebugExporter, DebugExporterOptions, FileExporter, FileExporterOptions, GrpcExporter,
+    GrpcExporterOptions, HttpExporter, HttpExporterOptions,
+};
 use sluice_payload::Signal;
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 
@@ -64,8 +68,81 @@ pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Resul
             };
             Ok(Arc::new(HttpExporter::new(options).map_err(text)?))
         }
-        settings::Exporter::File(_) | settings::Exporter::Debug(_) => Err("not assembled yet".into()),
+        settings::Exporter::File(file) => Ok(Arc::new(open_file(file)?)),
+        settings::Exporter::Debug(debug) => Ok(Arc::new(open_debug(debug)?)),
         settings::Exporter::Nop => Ok(Arc::new(Nop)),
+    }
+}
+
+fn open_file(file: &settings::FileExporter) -> Result<FileExporter, String> {
+    let options = FileExporterOptions {
+        path: file.path.clone(),
+        format: match file.format {
+            settings::FileFormat::Json => otlp::FileFormat::Json,
+            settings::FileFormat::Proto => otlp::FileFormat::Proto,
+        },
+        zstd: file.compression == settings::FileCompression::Zstd,
+        rotation: file.rotation.map(|rotation| otlp::Rotation {
+            // lumberjack's megabytes, and so the Collector's, are of 2^20 bytes.
+            max_bytes: rotation.max_megabytes.saturating_mul(1 << 20),
+            max_days: rotation.max_days,
+            max_backups: rotation.max_backups,
+        }),
+        append: file.append,
+        create_directory: file.create_directory,
+    };
+    FileExporter::open(options).map_err(|error| {
+        let path = file.path.display();
+        match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                format!("cannot write {path}: {error}; make the directory, or set create_directory: true")
+            }
+            std::io::ErrorKind::PermissionDenied => {
+                format!("cannot write {path}: {error}; allow this user to write there, or choose another path")
+            }
+            _ => format!("cannot write {path}: {error}"),
+        }
+    })
+}
+
+fn open_debug(debug: &settings::DebugExporter) -> Result<DebugExporter, String> {
+    let options = DebugExporterOptions {
+        verbosity: match debug.verbosity {
+            settings::Verbosity::Basic => otlp::Verbosity::Basic,
+            settings::Verbosity::Normal => otlp::Verbosity::Normal,
+            settings::Verbosity::Detailed => otlp::Verbosity::Detailed,
+        },
+        sampling_initial: debug.sampling_initial,
+        sampling_thereafter: debug.sampling_thereafter,
+    };
+    // Our own log goes to stderr.
+    let stderr = ["stderr".to_owned()];
+    let paths = if debug.use_internal_logger { &stderr[..] } else { &debug.output_paths[..] };
+    let mut outputs: Vec<Box<dyn Write + Send>> = Vec::new();
+    for path in paths {
+        outputs.push(match path.as_str() {
+            "stdout" => Box::new(std::io::stdout()),
+            "stderr" => Box::new(std::io::stderr()),
+            path => {
+                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+                Box::new(file.map_err(|error| format!("output_paths: cannot write {path}: {error}"))?)
+            }
+        });
+    }
+    Ok(DebugExporter::new(options, Box::new(Outputs(outputs))))
+}
+
+/// Everything written goes to each of them.
+struct Outputs(Vec<Box<dyn Write + Send>>);
+
+impl Write for Outputs {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.iter_mut().try_for_each(|output| output.write_all(bytes))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.iter_mut().try_for_each(|output| output.flush())
     }
 }
 
