@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::cursor::{self, MAX_DEPTH, put_varint, wire};
 use crate::error::{Fault, WireError};
-use crate::grammar::MessageId;
+use crate::grammar::{MessageId, Shape};
 use crate::kind::Kind;
 use crate::locate::offset_in;
 
@@ -82,7 +82,7 @@ impl Edits {
 
     /// The body with all edits done.
     ///
-    /// A resource, scope or metric (or a metric's data) that loses its last item is left out together with its header,
+    /// A resource, scope or metric that loses its last item is left out together with its header,
     /// so that no empty envelope goes out. What is inserted is not looked at.
     ///
     /// # Errors
@@ -153,7 +153,9 @@ impl<'e> Plan<'_, 'e> {
             delta: 0,
             emptied: false,
         };
-        let (mut held, mut kept) = (false, false);
+        // Whether there are fields with items, whether one of them stays, and whether something is inserted.
+        let (mut held, mut kept, mut inserted) = (false, false, false);
+        let mut arm = None;
         let mut bytes = message;
         // Up to where the edit that was placed last drops.
         let mut dropped_to = 0;
@@ -163,7 +165,7 @@ impl<'e> Plan<'_, 'e> {
                 dropped_to = 0;
             }
             if dropped_to == 0 {
-                self.insertions(at, &mut outcome, &mut kept);
+                self.insertions(at, &mut outcome, &mut inserted);
             }
             if dropped_to == 0
                 && let Some(Edit::Drop(range)) = self.edits.first()
@@ -187,6 +189,12 @@ impl<'e> Plan<'_, 'e> {
             let rule = id.rule().field(field.number);
             let counted = rule.is_some_and(|rule| rule.shape.counted());
             held |= counted;
+            if let Some(Shape::Arm(_)) = rule.map(|rule| rule.shape)
+                && arm.replace(field.number) != Some(field.number)
+            {
+                // Only the last arm of a oneof holds anything.
+                kept = false;
+            }
             if dropped_to != 0 {
                 // The end of the drop must be the end of a field of this message.
                 if next > dropped_to {
@@ -218,7 +226,8 @@ impl<'e> Plan<'_, 'e> {
                 with: With::Nothing,
             });
             let below = self.message(inner, field.value, levels - 1)?;
-            if counted && below.emptied {
+            // An arm is left in place, empty: without it an earlier arm would come back to life.
+            if below.emptied && rule.is_some_and(|rule| matches!(rule.shape, Shape::Walk(_))) {
                 self.patches.truncate(mark);
                 self.patches.push(Patch {
                     range: at..next,
@@ -227,7 +236,7 @@ impl<'e> Plan<'_, 'e> {
                 outcome.delta -= (next - at) as isize;
                 continue;
             }
-            kept |= counted;
+            kept |= counted && !below.emptied;
             // The key is as long as what precedes length and value.
             let (_, _, after_key) = cursor::key(field.framed).map_err(|fault| WireError::at(fault, at))?;
             let len_at = next - after_key.len();
@@ -251,24 +260,24 @@ impl<'e> Plan<'_, 'e> {
                 _ => break,
             };
             outcome.delta += fields.len() as isize;
-            kept = true;
+            inserted = true;
             self.patches.push(Patch {
                 range: end..end,
                 with: With::Fields(fields),
             });
             self.edits = &self.edits[1..];
         }
-        outcome.emptied = held && !kept;
+        outcome.emptied = held && !kept && !inserted;
         Ok(outcome)
     }
 
     /// Places the insertions before the field at `at`.
-    fn insertions(&mut self, at: usize, outcome: &mut Outcome, kept: &mut bool) {
+    fn insertions(&mut self, at: usize, outcome: &mut Outcome, inserted: &mut bool) {
         while let Some(Edit::Insert(place, fields)) = self.edits.first()
             && *place == at
         {
             outcome.delta += fields.len() as isize;
-            *kept = true;
+            *inserted = true;
             self.patches.push(Patch {
                 range: at..at,
                 with: With::Fields(fields),

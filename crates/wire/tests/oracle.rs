@@ -74,6 +74,7 @@ proptest! {
     fn edited_bodies_are_framed_well(data in data(), choices in proptest::collection::vec(any::<u8>(), 0..24)) {
         if let Some((kind, body)) = body_of(&data) {
             checks::edit_keeps_framing(kind, &body, &choices);
+            checks::edit_drops_items(kind, &body, &choices);
         }
     }
 

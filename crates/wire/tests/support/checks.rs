@@ -2,7 +2,7 @@
 #![allow(dead_code)]
 
 use bytes::{Buf as _, Bytes};
-use sluice_wire::{Chain, Depth, Edits, Fault, Kind, Limit, count, split, validate};
+use sluice_wire::{Chain, Depth, Edits, Fault, Kind, Limit, Request, count, range_of, split, validate};
 
 use crate::support::Decoded;
 
@@ -91,4 +91,77 @@ pub fn edit_keeps_framing(kind: Kind, body: &[u8], choices: &[u8]) {
         validate(kind, Depth::Deep, &edited).expect("an edited body is framed well");
     }
     assert_eq!(Edits::new().apply(kind, body).as_deref(), Ok(body));
+}
+
+/// Dropping every item the choices name leaves exactly the others, and no empty envelope that was not empty before.
+pub fn edit_drops_items(kind: Kind, body: &[u8], choices: &[u8]) {
+    let Ok(scan) = validate(kind, Depth::Deep, body) else {
+        return;
+    };
+    let mut items: Vec<&[u8]> = Vec::new();
+    let request = Request::new(kind, body);
+    for scope in request.resources().flat_map(|resource| resource.scopes()) {
+        items.extend(
+            scope
+                .metrics()
+                .flat_map(|metric| metric.points())
+                .map(|point| point.framed()),
+        );
+        items.extend(scope.log_records().map(|record| record.framed()));
+        items.extend(scope.spans().map(|span| span.framed()));
+    }
+    if kind == Kind::Profiles {
+        return;
+    }
+    assert_eq!(items.len() as u64, scan.items);
+    let dropped = |index: usize| {
+        let choice = choices
+            .get(index / 8 % choices.len().max(1))
+            .copied()
+            .unwrap_or(0xff);
+        choice >> (index % 8) & 1 == 1
+    };
+    let mut edits = Edits::new();
+    let mut kept = Vec::new();
+    let singles = Decoded::of(kind, body).expect("valid").singles();
+    for (index, item) in items.iter().enumerate() {
+        if dropped(index) {
+            edits.drop(range_of(body, item).expect("a view lies in its body"));
+        } else {
+            kept.push(singles[index].encode());
+        }
+    }
+    // A note for every resource that stays, behind its last field.
+    let note = Bytes::from_static(&[0xc2, 0x3e, 1, b'x']);
+    let mut resources = 0;
+    for resource in request.resources() {
+        if resource.items() > 0 && choices.first().is_some_and(|choice| choice % 2 == 0) {
+            edits.append(
+                range_of(body, resource.raw()).expect("a view lies in its body"),
+                note.clone(),
+            );
+            resources += 1;
+        }
+    }
+    let after = edits.apply(kind, body).expect("every range is a field");
+    validate(kind, Depth::Deep, &after).expect("valid as before");
+    let left: Vec<_> = Decoded::of(kind, &after)
+        .expect("valid")
+        .singles()
+        .iter()
+        .map(Decoded::encode)
+        .collect();
+    assert_eq!(left, kept);
+    if resources > 0 {
+        assert!(after.windows(4).filter(|window| *window == &note[..]).count() >= resources);
+    }
+    if kept.is_empty() && resources == 0 {
+        assert_eq!(
+            Request::new(kind, &after)
+                .resources()
+                .filter(|left| left.items() > 0)
+                .count(),
+            0
+        );
+    }
 }
