@@ -18,6 +18,7 @@
 #   RATE       items/s at the fixed rate [100000 for metrics, 50000 otherwise]
 #   DURATION   seconds of each measurement [12]
 #   OUT        directory for results.jsonl and the gateways' logs [target/compare]
+#   GATEWAY_HTTP, GATEWAY_GRPC, SINK_HTTP, SINK_GRPC   ports [14318, 14317, 24318, 24317]
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,9 +30,12 @@ encoding=${ENCODING:-identity}
 duration=${DURATION:-12}
 out=${OUT:-target/compare}
 if [ "$signal" = metrics ]; then rate=${RATE:-100000}; else rate=${RATE:-50000}; fi
-export GATEWAY_HTTP=14318 GATEWAY_GRPC=14317 SINK_HTTP=24318 SINK_GRPC=24317
+export GATEWAY_HTTP=${GATEWAY_HTTP:-14318} GATEWAY_GRPC=${GATEWAY_GRPC:-14317}
+export SINK_HTTP=${SINK_HTTP:-24318} SINK_GRPC=${SINK_GRPC:-24317}
 ticks=$(getconf CLK_TCK)
 mkdir -p "$out"
+exec 9>"$out/lock"
+flock --nonblock 9 || { echo "another measurement is running in $out" >&2; exit 1; }
 
 if [ $# -gt 0 ]; then
     gateways=("$@")
@@ -98,10 +102,6 @@ start_gateway() { # NAME CORES THREADS: sets $gateway
         return 1
         ;;
     esac
-    if (exec 3<>"/dev/tcp/127.0.0.1/$in_port") 2>/dev/null; then
-        echo "port $in_port is taken" >&2
-        return 1
-    fi
     taskset -c "$cores" "${command[@]}" >"$log" 2>&1 &
     gateway=$!
     children+=("$gateway")
@@ -125,6 +125,13 @@ measure() { # NAME MODE
         gateway_cores=0 load_cores=1 threads=1
     fi
 
+    local port
+    for port in "$SINK_HTTP" "$in_port"; do
+        if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            echo "port $port is taken" >&2
+            return
+        fi
+    done
     taskset -c "$load_cores" "${sink[@]}" >"$out/sink.json" 2>"$out/sink.log" &
     local sink_pid=$!
     children+=("$sink_pid")
