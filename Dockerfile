@@ -1,0 +1,51 @@
+# The gateway as an image: one static executable, its configuration, nothing else.
+#
+#   docker build -t sluice .
+#   docker buildx build --platform linux/amd64,linux/arm64 -t sluice .
+#   docker run --rm -p 4317:4317 -p 4318:4318 -e BACKEND_ENDPOINT=https://otlp.example.com:4317 sluice
+#
+# Its configuration is config/gateway.yaml, which listens on all addresses: in a container, localhost is
+# the container itself. Mount another one over /etc/sluice/config.yaml, or change single values:
+#
+#   docker run --rm -v "$PWD/my.yaml:/etc/sluice/config.yaml:ro" sluice
+#   docker run --rm sluice --config /etc/sluice/config.yaml --set exporters.otlp/backend.compression=gzip
+#
+# Any Debian-like image with rustup and a C compiler builds it; it compiles on the machine's own
+# architecture and cross-compiles for the other. Needs BuildKit (or buildah), for --platform.
+ARG BUILDER=rust:1.95-bookworm
+
+FROM --platform=$BUILDPLATFORM ${BUILDER} AS build
+ARG TARGETARCH
+WORKDIR /src
+# Before the sources, so that it is done once: a compiler for the other architecture, where it is needed.
+RUN case "$TARGETARCH-$(dpkg --print-architecture)" in \
+        amd64-amd64 | arm64-arm64) packages= ;; \
+        arm64-*) packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;; \
+        amd64-*) packages="gcc-x86-64-linux-gnu libc6-dev-amd64-cross" ;; \
+        *) echo "no sluice for $TARGETARCH" >&2; exit 1 ;; \
+    esac; \
+    if [ -n "$packages" ]; then \
+        apt-get update -q && apt-get install -q -y --no-install-recommends $packages \
+            && rm -rf /var/lib/apt/lists/*; \
+    fi
+COPY . .
+RUN deploy/build-static.sh "$TARGETARCH" \
+    && mkdir -p /image/var/lib/sluice /image/etc/sluice \
+    && cp "target/static/$TARGETARCH/sluice" /image/sluice \
+    && cp config/gateway.yaml /image/etc/sluice/config.yaml
+
+FROM scratch
+LABEL org.opencontainers.image.title="sluice" \
+      org.opencontainers.image.description="A telemetry gateway: OTLP in, batched OTLP out, nothing lost silently." \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /image/sluice /sluice
+COPY --from=build /image/etc/sluice /etc/sluice
+# Relative paths of the configuration (files, later queues) mean this directory: mount a volume here.
+COPY --from=build --chown=65532:65532 /image/var/lib/sluice /var/lib/sluice
+WORKDIR /var/lib/sluice
+# By number, since there is no passwd; so that Kubernetes can tell that it is not root.
+USER 65532:65532
+# OTLP over gRPC and HTTP; /metrics; /live and /ready.
+EXPOSE 4317 4318 8888 13133
+ENTRYPOINT ["/sluice"]
+CMD ["--config", "/etc/sluice/config.yaml"]
