@@ -1,18 +1,15 @@
 //! One new connection: DNS, TCP, TLS.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use crate::error::{Addresses, chain};
+use crate::io::Io;
 use crate::resolve::Rotation;
 use crate::tls::{self, TlsError, TlsSource};
 use crate::{ClientTls, Destination, Resolve, SendError, SystemResolver};
@@ -164,7 +161,7 @@ impl Connector {
             .await
             .map_err(|e| impossible(e.to_string()))?;
         match TlsConnector::from(config).connect(name, tcp).await {
-            Ok(stream) => Ok(Io::Tls(Box::new(stream))),
+            Ok(stream) => Ok(Io::encrypted(stream)),
             Err(error) => {
                 let reason = chain(&error);
                 if tls::needs_mending(&error) {
@@ -203,76 +200,6 @@ async fn first_to_connect(addresses: &[SocketAddr]) -> std::io::Result<TcpStream
                 Err(error) => last_error = std::io::Error::other(error),
             },
             () = tokio::time::sleep(NEXT_ADDRESS_AFTER), if more => {}
-        }
-    }
-}
-
-/// A connection, encrypted or not.
-pub(crate) enum Io {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl Io {
-    /// The protocol agreed on in the handshake, if TLS agreed on one.
-    pub(crate) fn alpn(&self) -> Option<&[u8]> {
-        match self {
-            Io::Plain(_) => None,
-            Io::Tls(stream) => stream.get_ref().1.alpn_protocol(),
-        }
-    }
-}
-
-impl AsyncRead for Io {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Io::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Io::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Io {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        match self.get_mut() {
-            Io::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
-            Io::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Io::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Io::Tls(tls) => Pin::new(tls).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Io::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Io::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            Io::Plain(tcp) => tcp.is_write_vectored(),
-            Io::Tls(tls) => tls.is_write_vectored(),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        match self.get_mut() {
-            Io::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
-            Io::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
         }
     }
 }

@@ -15,8 +15,9 @@ use crate::answer::{self, Answer};
 use crate::client::{Outgoing, Progress};
 use crate::connect::Connector;
 use crate::error::chain;
+use crate::io::TlsFault;
 use crate::slices::SlicesBody;
-use crate::{Phase, SendError, Slices, tls};
+use crate::{Phase, SendError, Slices};
 
 /// How many connections are kept, and how long.
 #[derive(Debug, Clone)]
@@ -60,6 +61,7 @@ struct Idle {
 
 struct Connection {
     sender: SendRequest<SlicesBody>,
+    fault: TlsFault,
     born: Instant,
 }
 
@@ -133,6 +135,7 @@ impl Http1Pool {
 
     async fn connect(&self) -> Result<Connection, SendError> {
         let io = self.connector.connect().await?;
+        let fault = io.fault();
         let (sender, connection) = http1::Builder::new()
             .writev(true)
             .handshake(TokioIo::new(io))
@@ -144,6 +147,7 @@ impl Http1Pool {
         });
         Ok(Connection {
             sender,
+            fault,
             born: Instant::now(),
         })
     }
@@ -172,7 +176,7 @@ impl Http1Pool {
                 let stale = unsent || error.is_incomplete_message() || error.is_closed() || is_reset(&error);
                 return Err(Failed {
                     stale,
-                    error: classify(&error, outgoing),
+                    error: classify(&error, &connection.fault, outgoing),
                 });
             }
         };
@@ -238,11 +242,11 @@ fn is_reset(error: &hyper::Error) -> bool {
     false
 }
 
-fn classify(error: &hyper::Error, outgoing: &Outgoing) -> SendError {
-    if tls::needs_mending(error) {
+fn classify(error: &hyper::Error, fault: &TlsFault, outgoing: &Outgoing) -> SendError {
+    if let Some(reason) = fault.reason() {
         SendError::TlsConfiguration {
             host: outgoing.host(),
-            reason: chain(error),
+            reason: reason.to_owned(),
         }
     } else if error.is_parse() {
         SendError::Protocol(chain(error))

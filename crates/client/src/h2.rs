@@ -22,8 +22,9 @@ use crate::answer::{self, Answer};
 use crate::client::{Outgoing, Progress};
 use crate::connect::Connector;
 use crate::error::chain;
+use crate::io::TlsFault;
 use crate::slices::SlicesBody;
-use crate::{Phase, SendError, Slices, tls};
+use crate::{Phase, SendError, Slices};
 
 /// The connections of an HTTP/2 client.
 #[derive(Debug, Clone)]
@@ -96,6 +97,7 @@ struct Live {
     retired: AtomicBool,
     /// It has answered a request, so it was no dead end from the start.
     proven: AtomicBool,
+    fault: TlsFault,
     born: Instant,
 }
 
@@ -184,7 +186,7 @@ impl Http2Pool {
                         lost == 1 && is_connection_lost(&error) && lease.live.proven.load(Ordering::Relaxed)
                     };
                     if !again {
-                        return Err(classify(&error, outgoing));
+                        return Err(classify(&error, &lease.live.fault, outgoing));
                     }
                 }
             }
@@ -292,7 +294,7 @@ impl Shared {
                 String::from_utf8_lossy(other)
             )));
         }
-        let settings = &self.settings;
+        let (settings, fault) = (&self.settings, io.fault());
         let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(settings.stream_window_bytes)
@@ -312,6 +314,7 @@ impl Shared {
             in_flight: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             proven: AtomicBool::new(false),
+            fault,
             born: Instant::now(),
         })
     }
@@ -343,11 +346,11 @@ fn is_connection_lost(error: &hyper::Error) -> bool {
     io || error.is_closed() || error.is_canceled() || h2_cause(error).is_some_and(h2::Error::is_io)
 }
 
-fn classify(error: &hyper::Error, outgoing: &Outgoing) -> SendError {
-    if tls::needs_mending(error) {
+fn classify(error: &hyper::Error, fault: &TlsFault, outgoing: &Outgoing) -> SendError {
+    if let Some(reason) = fault.reason() {
         SendError::TlsConfiguration {
             host: outgoing.host(),
-            reason: chain(error),
+            reason: reason.to_owned(),
         }
     } else if error.is_user() && h2_cause(error).is_none() {
         SendError::Unsendable(chain(error))

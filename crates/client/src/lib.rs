@@ -15,6 +15,7 @@ mod error;
 mod h1;
 mod h2;
 mod inflate;
+mod io;
 mod resolve;
 mod slices;
 mod tls;
