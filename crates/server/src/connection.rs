@@ -33,11 +33,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const H1_BUFFER_BYTES: usize = 256 << 10;
 
 /// What one h2 stream may send before its request is read: memory outside the budget, so small,
-/// but enough that a request is not stalled by round trips on a local network.
-const H2_STREAM_WINDOW: u32 = 1 << 20;
-
-/// What one h2 connection may send in all before its requests are read.
-const H2_CONNECTION_WINDOW: u32 = 16 << 20;
+/// but an ordinary request passes without waiting for a window update.
+const H2_STREAM_WINDOW: u32 = 256 << 10;
 
 /// How a listener treats its connections.
 #[derive(Debug, Clone)]
@@ -72,7 +69,7 @@ impl Default for ConnectionSettings {
             max_age_grace: None,
             keepalive_time: Some(Duration::from_secs(7200)),
             keepalive_timeout: Duration::from_secs(20),
-            max_concurrent_streams: 256,
+            max_concurrent_streams: 100,
             http1: true,
         }
     }
@@ -202,7 +199,8 @@ async fn converse<IO, S>(
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(H2_STREAM_WINDOW)
-        .initial_connection_window_size(H2_CONNECTION_WINDOW)
+        // All streams at once: a stream that waits for admission never stalls the others.
+        .initial_connection_window_size(H2_STREAM_WINDOW.saturating_mul(settings.max_concurrent_streams))
         .max_concurrent_streams(settings.max_concurrent_streams)
         .keep_alive_interval(settings.keepalive_time)
         .keep_alive_timeout(settings.keepalive_timeout);

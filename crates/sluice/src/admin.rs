@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use sluice_server::{Peer, ReplyBody, Serve};
 use sluice_telemetry::Registry;
@@ -35,12 +35,20 @@ pub enum Page {
     Health {
         /// The configured path, `/` by default.
         path: String,
+        /// The bodies of 200 and 503.
+        bodies: [String; 2],
+        /// Added to every answer.
+        headers: Vec<(HeaderName, HeaderValue)>,
     },
     /// `/metrics` and `/ledger`.
     Metrics,
     /// `/debug/tracez` and its like: the same facts as text.
     Zpages,
 }
+
+/// What a health check answers unless it is told otherwise: up, and not.
+pub const HEALTH_BODIES: [&str; 2] =
+    ["{\"status\":\"Server available\"}\n", "{\"status\":\"Server not available\"}\n"];
 
 /// Serves one kind of page. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -63,9 +71,9 @@ impl Pages {
         const JSON: &str = "application/json";
         match &self.page {
             Page::Health { .. } if path == "/live" => Some((StatusCode::OK, TEXT, "alive\n".into())),
-            Page::Health { path: own } if path == own || path == "/ready" => Some(match self.readiness.get() {
-                true => (StatusCode::OK, JSON, "{\"status\":\"Server available\"}\n".into()),
-                false => (StatusCode::SERVICE_UNAVAILABLE, JSON, "{\"status\":\"Server not available\"}\n".into()),
+            Page::Health { path: own, bodies, .. } if path == own || path == "/ready" => Some(match self.readiness.get() {
+                true => (StatusCode::OK, JSON, bodies[0].clone()),
+                false => (StatusCode::SERVICE_UNAVAILABLE, JSON, bodies[1].clone()),
             }),
             Page::Metrics if path == "/metrics" => Some((StatusCode::OK, PROMETHEUS, self.registry.render())),
             Page::Metrics | Page::Zpages if path == "/ledger" => Some((StatusCode::OK, JSON, self.ledger.json())),
@@ -78,7 +86,7 @@ impl Pages {
 
     fn paths(&self) -> String {
         match &self.page {
-            Page::Health { path } => format!("{path}, /live and /ready"),
+            Page::Health { path, .. } => format!("{path}, /live and /ready"),
             Page::Metrics => "/metrics and /ledger".to_owned(),
             Page::Zpages => "/debug/servicez and /ledger".to_owned(),
         }
@@ -97,6 +105,9 @@ impl Serve for Pages {
         let mut response = Response::new(ReplyBody::data(body));
         *response.status_mut() = status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        if let Page::Health { headers, .. } = &self.page {
+            response.headers_mut().extend(headers.iter().cloned());
+        }
         if status == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         }

@@ -18,7 +18,7 @@ use sluice_telemetry::{Registry, Sample};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::admin::{Page, Pages, Readiness};
+use crate::admin::{HEALTH_BODIES, Page, Pages, Readiness};
 use crate::ledger::{Ledger, LedgerLine};
 use crate::memory;
 use crate::settings::{self, Ack, ComponentId, Extension, Pipeline, Receiver, Settings};
@@ -198,7 +198,13 @@ impl Gateway {
                         .map(|tls| receivers::server_tls(tls, &[b"http/1.1"]))
                         .transpose()
                         .map_err(|cause| StartError::new(format_args!("extensions.{id}"), cause))?;
-                    let page = Page::Health { path: health.path.clone() };
+                    let bodies = match &health.response_body {
+                        Some(bodies) => [bodies.healthy.clone(), bodies.unhealthy.clone()],
+                        None => HEALTH_BODIES.map(str::to_owned),
+                    };
+                    let headers = receivers::response_headers(&health.response_headers)
+                        .map_err(|cause| StartError::new(format_args!("extensions.{id}"), cause))?;
+                    let page = Page::Health { path: health.path.clone(), bodies, headers };
                     pages.push((id.to_string(), health.endpoint.to_string(), tls, page));
                 }
                 Extension::Zpages(zpages) => {

@@ -58,6 +58,14 @@ async fn until_stopped(settings: &Settings, deadline: Duration) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    // Unhandled, SIGHUP would end the process: whoever sends one expects a reload, not an outage.
+    if let Ok(mut hangup) = signal(SignalKind::hangup()) {
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                tracing::warn!("SIGHUP ignored: the configuration is read at start only; restart to apply a change");
+            }
+        });
+    }
     let gateway = match Gateway::start(settings).await {
         Ok(gateway) => gateway,
         Err(error) => {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use sluice_otlp::receiver::{Cors, HttpPaths, ReceiverSettings, Transport};
 use sluice_server::{Authenticator, BasicAuth, BearerAuth, BodyLimits, ConnectionSettings, Pem, ServerTls, Verify};
@@ -78,11 +79,7 @@ pub(super) fn listeners(
             allowed_headers: cors.allowed_headers.clone(),
             max_age: cors.max_age,
         });
-        for (name, value) in &http.response_headers.0 {
-            let header = name.parse().map_err(|_| format!("response_headers: {name:?} is not a header name"))?;
-            let value = value.expose().parse().map_err(|_| format!("response_headers.{name}: not a header value"))?;
-            service.response_headers.push((header, value));
-        }
+        service.response_headers = response_headers(&http.response_headers)?;
         let defaults = ConnectionSettings::default();
         let given = |time: Option<Duration>| time.filter(|time| !time.is_zero());
         let connection = ConnectionSettings {
@@ -99,6 +96,16 @@ pub(super) fn listeners(
         listeners.push((format!("receivers.{id}.protocols.http"), listening));
     }
     Ok(listeners)
+}
+
+/// Configured headers, ready to send.
+pub(super) fn response_headers(headers: &settings::Headers) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+    let header = |(name, value): &(String, sluice_config::Secret)| {
+        let header = name.parse().map_err(|_| format!("response_headers: {name:?} is not a header name"))?;
+        let value = value.expose().parse().map_err(|_| format!("response_headers.{name}: not a header value"))?;
+        Ok((header, value))
+    };
+    headers.0.iter().map(header).collect()
 }
 
 /// A listener's TLS.
