@@ -10,7 +10,9 @@ use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::value::{BorrowedStrDeserializer, SeqDeserializer, StrDeserializer, U32Deserializer};
-use serde::de::{self, DeserializeSeed, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde::de::{
+    self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
 
 use crate::coerce::{parse_bool, parse_duration, parse_int, resolve_plain};
 use crate::error::Problem;
@@ -416,8 +418,9 @@ impl<'de> de::Deserializer<'de> for NodeDeserializer<'de, '_> {
                 items: [].iter().enumerate(),
             })),
             Value::String(text) => {
+                let span = &self.node.span;
                 let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-                self.placed(visitor.visit_seq(SeqDeserializer::new(parts)))
+                self.placed(visitor.visit_seq(SeqDeserializer::new(parts.map(|text| Part { text, span }))))
             }
             _ => self.mismatch("a list"),
         }
@@ -447,10 +450,14 @@ impl<'de> de::Deserializer<'de> for NodeDeserializer<'de, '_> {
         visitor: V,
     ) -> Result<V::Value> {
         match (name, fields) {
-            (SPANNED, _) => visitor.visit_map(SpannedAccess {
-                parent: self,
-                step: 0,
-            }),
+            (SPANNED, _) => {
+                let span = &self.node.span;
+                self.placed(visitor.visit_map(SpannedAccess {
+                    span,
+                    value: self,
+                    step: 0,
+                }))
+            }
             ("Duration", ["secs", "nanos"]) => self.visit_duration(visitor),
             _ => self.visit_mapping(Some(fields), visitor),
         }
@@ -552,12 +559,13 @@ fn child<'de, S: DeserializeSeed<'de>>(
 }
 
 /// Gives a [`Spanned`](crate::Spanned) its place, then its value.
-struct SpannedAccess<'de, 'p> {
-    parent: NodeDeserializer<'de, 'p>,
+struct SpannedAccess<'de, D> {
+    span: &'de Span,
+    value: D,
     step: usize,
 }
 
-impl<'de> MapAccess<'de> for SpannedAccess<'de, '_> {
+impl<'de, D: de::Deserializer<'de, Error = DecodeError> + Copy> MapAccess<'de> for SpannedAccess<'de, D> {
     type Error = DecodeError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
@@ -568,14 +576,74 @@ impl<'de> MapAccess<'de> for SpannedAccess<'de, '_> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value> {
-        let span = &self.parent.node.span;
         self.step += 1;
         match self.step {
-            1 => seed.deserialize(StrDeserializer::new(span.source.as_str())),
-            2 => seed.deserialize(U32Deserializer::new(span.line)),
-            3 => seed.deserialize(U32Deserializer::new(span.column)),
-            _ => seed.deserialize(self.parent),
+            1 => seed.deserialize(StrDeserializer::new(self.span.source.as_str())),
+            2 => seed.deserialize(U32Deserializer::new(self.span.line)),
+            3 => seed.deserialize(U32Deserializer::new(self.span.column)),
+            _ => seed.deserialize(self.value),
         }
+    }
+}
+
+/// One part of a text that stands for a list: `a, b`.
+#[derive(Clone, Copy)]
+struct Part<'de> {
+    text: &'de str,
+    span: &'de Span,
+}
+
+impl<'de> IntoDeserializer<'de, DecodeError> for Part<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> de::Deserializer<'de> for Part<'de> {
+    type Error = DecodeError;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
+        visitor.visit_borrowed_str(self.text)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value> {
+        match name {
+            SPANNED => visitor.visit_map(SpannedAccess {
+                span: self.span,
+                value: self,
+                step: 0,
+            }),
+            _ => Err(DecodeError::new("expected a map; found text")),
+        }
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value> {
+        visitor.visit_enum(StrDeserializer::<DecodeError>::new(self.text))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit unit_struct seq tuple
+        tuple_struct map identifier ignored_any
     }
 }
 

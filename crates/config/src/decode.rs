@@ -223,6 +223,27 @@ mod tests {
         );
     }
 
+    /// Scenario: text with commas, and a single word, where a list is expected.
+    /// Guarantees: each part is an element, with the place of the text.
+    #[test]
+    fn text_stands_for_a_list() {
+        let node = parse_yaml("list: otlp, debug\none: otlp\n", &Source::new("t.yaml")).unwrap();
+        let mut report = Report::default();
+        let lists: BTreeMap<String, Vec<Spanned<String>>> = decode(&node, "x", &mut report).unwrap();
+        assert!(report.errors.is_empty(), "{:?}", report.errors);
+        let texts = |key: &str| {
+            lists[key]
+                .iter()
+                .map(|item| item.value.as_str())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (texts("list"), texts("one")),
+            (vec!["otlp", "debug"], vec!["otlp"])
+        );
+        assert_eq!(lists["one"][0].span.to_string(), "t.yaml:2:6");
+    }
+
     /// Scenario: a number that does not fit.
     /// Guarantees: an error with its place, no wrap-around.
     #[test]

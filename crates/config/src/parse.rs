@@ -320,6 +320,10 @@ fn hint(info: &str) -> &'static str {
         " (YAML is indented with spaces, not tabs)"
     } else if info.contains("mapping values are not allowed") || info.contains("did not find expected") {
         " (check the indentation, and quote values that contain `: `)"
+    } else if info.contains("flow") {
+        " (a `[` or `{` before this place is not closed, or its lines are not indented)"
+    } else if info.contains("quoted scalar") {
+        " (a quote before this place is not closed)"
     } else {
         ""
     }

@@ -261,19 +261,23 @@ fn check_defined(kind: Kind, id: &ComponentId, span: &Span, path: &str, root: &N
         report.error(span, format!("{path}: the {word} {id} is not here: {advice}"));
         return;
     }
-    let guess = match nearest(
-        &id.to_string(),
-        entries(kind.section()).iter().map(|entry| entry.key.as_str()),
-    ) {
+    let names: Vec<&str> = entries(kind.section())
+        .iter()
+        .map(|entry| entry.key.as_str())
+        .collect();
+    let guess = match nearest(&id.to_string(), names.iter().copied()) {
         Some(guess) => format!("; did you mean {guess}? Otherwise"),
         None => ";".to_owned(),
     };
+    let defined = if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.join(", ")
+    };
+    let section = kind.section();
     report.error(
         span,
-        format!(
-            "{path}: the {word} {id} is not defined{guess} add it under {}",
-            kind.section()
-        ),
+        format!("{path}: the {word} {id} is not defined{guess} add it under {section}. Defined: {defined}"),
     );
 }
 
