@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use sluice_config::{Document, Loader, Problems};
 
 use crate::settings::{self, Settings};
-use crate::{DEFAULT_CONFIG, serve};
+use crate::{DEFAULT_CONFIG, demo, serve};
 
 /// A telemetry gateway: OTLP in, batched OTLP out. Without a subcommand it serves until stopped;
 /// without --config it serves the built-in default: OTLP on localhost:4317 and 4318 into files
@@ -44,6 +44,9 @@ enum Command {
     Components,
     /// Print the configuration as merged, with secrets hidden.
     PrintConfig,
+    /// Serve the built-in default on free ports into a fresh directory, drive it over its real sockets, and check that
+    /// every item that was sent is in the files exactly once. Exits non-zero if not.
+    Demo(demo::DemoArgs),
 }
 
 /// Runs the command line `args`, program name first.
@@ -75,6 +78,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(document) => say(format_args!("{}", settings::print_config(&document).trim_end())),
             Err(problems) => report(&problems),
         },
+        Some(Command::Demo(_)) if !cli.config.config.is_empty() => {
+            complain(format_args!("sluice demo runs the built-in default: remove --config; --set may change single values"));
+            ExitCode::from(2)
+        }
+        Some(Command::Demo(args)) => with_settings(&cli.config, |settings, _| demo::run(settings, &args)),
     }
 }
 

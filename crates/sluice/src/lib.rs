@@ -7,6 +7,7 @@
 mod admin;
 mod assembly;
 mod cli;
+mod demo;
 mod ledger;
 mod memory;
 mod serve;
