@@ -70,9 +70,15 @@ pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
 }
 
 /// Counts the items at the front of `rest` that have the length and the head (key and length bytes) of the one at the
-/// front of `from`, and leaves `bytes` behind them.
+/// front of `from`, and leaves `bytes` behind them. An empty item, two bytes with its head, makes no run.
 #[inline(always)]
-fn run<'a>(from: &[u8], mut rest: &'a [u8], step: usize, head: usize, bytes: &mut &'a [u8]) -> u64 {
+pub(crate) fn run<'a>(
+    from: &[u8],
+    mut rest: &'a [u8],
+    step: usize,
+    head: usize,
+    bytes: &mut &'a [u8],
+) -> u64 {
     let mut items = 0;
     if let Some(expected) = from.first_chunk::<4>()
         && head <= 4

@@ -30,6 +30,8 @@ pub struct FieldDesc {
     pub name: &'static str,
     /// The name in JSON, in lower camel case.
     pub json_name: &'static str,
+    /// The JSON name as it stands before a value: in quotes and with a colon.
+    pub json_key: &'static str,
     /// The type of one element.
     pub kind: FieldKind,
     /// How many elements the field holds and how its absence is told.
@@ -275,6 +277,7 @@ macro_rules! field {
             number: $number,
             name: stringify!($name),
             json_name: $json,
+            json_key: concat!("\"", $json, "\":"),
             kind: $kind,
             cardinality: $cardinality,
         }

@@ -97,6 +97,8 @@ struct Unit<'a> {
     message: MessageId,
     /// An item is not cut.
     item: bool,
+    /// So many fields, one behind the other, all as long as this one: items often are.
+    count: usize,
     /// One arm of a oneof.
     arm: bool,
 }
@@ -118,36 +120,34 @@ impl<'a> Node<'a> {
         for part in parts {
             let mut bytes = *part;
             while !bytes.is_empty() {
+                let from = bytes;
                 let (field, rest) = cursor::field(bytes, MAX_DEPTH)?;
                 bytes = rest;
-                let shape = rule.field(field.number).map(|rule| rule.shape);
-                match shape {
-                    Some(Shape::Item(message)) => node.units.push(Unit {
-                        field,
-                        message,
-                        item: true,
-                        arm: false,
-                    }),
-                    Some(Shape::Walk(message)) => node.units.push(Unit {
-                        field,
-                        message,
-                        item: false,
-                        arm: false,
-                    }),
-                    Some(Shape::Arm(message)) => {
-                        // A later arm replaces an earlier one for every reader.
-                        if node.units.last().is_some_and(|unit| unit.message != message) {
-                            node.units.clear();
-                        }
-                        node.units.push(Unit {
-                            field,
-                            message,
-                            item: false,
-                            arm: true,
-                        });
+                let (message, item, arm) = match rule.field(field.number).map(|rule| rule.shape) {
+                    Some(Shape::Item(message)) => (message, true, false),
+                    Some(Shape::Walk(message)) => (message, false, false),
+                    Some(Shape::Arm(message)) => (message, false, true),
+                    _ => {
+                        node.header.push(field.framed);
+                        continue;
                     }
-                    _ => node.header.push(field.framed),
+                };
+                // A later arm replaces an earlier one for every reader.
+                if arm && node.units.last().is_some_and(|unit| unit.message != message) {
+                    node.units.clear();
                 }
+                let mut count = 1;
+                if item {
+                    let step = field.framed.len();
+                    count += count::run(from, rest, step, step - field.value.len(), &mut bytes) as usize;
+                }
+                node.units.push(Unit {
+                    field,
+                    message,
+                    item,
+                    count,
+                    arm,
+                });
             }
         }
         Ok(node)
@@ -244,32 +244,64 @@ impl Cut<'_> {
             return self.descend(first, &parts);
         }
         for unit in &node.units {
-            let items = if unit.item {
-                1
-            } else {
-                count::message(unit.message, unit.field.value).ok_or(Fault::Truncated)?
-            };
+            let at = offset_in(self.body, unit.field.framed);
             let size = unit.field.framed.len();
-            let whole = unit.item || items == 0;
+            if unit.item {
+                self.add_items(at, size, unit.count);
+                continue;
+            }
+            let items = count::message(unit.message, unit.field.value).ok_or(Fault::Truncated)?;
             let mut fits = self.limit.holds(self.items + items, self.len_with(size, false));
             if !fits && self.filled() {
                 let alone = self.limit.holds(items, self.len_with(size, true));
-                if whole || (alone && self.limit.half_full(self.items, self.len_with(0, false))) {
+                if items == 0 || (alone && self.limit.half_full(self.items, self.len_with(0, false))) {
                     self.flush();
                     fits = alone;
                 }
             }
-            if fits || whole {
-                let at = offset_in(self.body, unit.field.framed);
-                self.items += items;
-                if let Some(frame) = self.frames.last_mut() {
-                    frame.push(Part::Input(at, at + size), size);
-                }
+            if fits || items == 0 {
+                self.add(at, size, items);
             } else {
                 self.descend(unit, &[unit.field.value])?;
             }
         }
         Ok(())
+    }
+
+    fn add(&mut self, at: usize, size: usize, items: u64) {
+        self.items += items;
+        if let Some(frame) = self.frames.last_mut() {
+            frame.push(Part::Input(at, at + size), size);
+        }
+    }
+
+    /// Adds `count` items of `size` bytes each, the first one at `at`.
+    fn add_items(&mut self, mut at: usize, size: usize, mut count: usize) {
+        while count > 0 {
+            let mut take = self.room(size).min(count);
+            if take == 0 {
+                if self.filled() && !self.limit.holds(self.items + 1, self.len_with(size, false)) {
+                    self.flush();
+                    continue;
+                }
+                take = 1;
+            }
+            self.add(at, size * take, take as u64);
+            at += size * take;
+            count -= take;
+        }
+    }
+
+    /// How many items of `size` bytes certainly fit; perhaps one more does.
+    fn room(&self, size: usize) -> usize {
+        match self.limit {
+            Limit::Items(max) => usize::try_from(max.max(1).saturating_sub(self.items)).unwrap_or(usize::MAX),
+            Limit::Bytes(max) => {
+                // The length of every open message may grow by four bytes at most.
+                let used = self.len_with(0, false) + 4 * self.frames.len();
+                max.saturating_sub(used) / size
+            }
+        }
     }
 
     /// Opens the message of `unit` in the piece and distributes what is in it.
