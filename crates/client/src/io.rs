@@ -1,6 +1,6 @@
 //! The bytes of a connection, encrypted or not.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, Read};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
@@ -41,7 +41,6 @@ impl Io {
         Io::Tls(Box::new(Encrypted {
             stream,
             fault: TlsFault::default(),
-            read_ahead: Vec::new(),
         }))
     }
 
@@ -66,25 +65,29 @@ impl Io {
 pub(crate) struct Encrypted {
     stream: TlsStream<TcpStream>,
     fault: TlsFault,
-    /// What was read while looking for the reason of a failed write.
-    read_ahead: Vec<u8>,
 }
 
 impl Encrypted {
     /// Looks behind a failed write. In TLS 1.3 the server judges our certificate after we consider the
     /// handshake done: it sends an alert and closes, and a write that comes after that fails while the
-    /// alert lies unread.
-    fn look_behind(&mut self, cx: &mut Context<'_>, error: std::io::Error) -> std::io::Error {
+    /// alert lies unread in the socket. It is read directly: the reactor has not heard of it yet.
+    /// What else is found stays in rustls for the next read.
+    fn look_behind(&mut self, error: std::io::Error) -> std::io::Error {
+        let (tcp, tls) = self.stream.get_mut();
+        let socket = socket2::SockRef::from(&*tcp);
         let mut space = [0u8; 1024];
-        let mut buffer = ReadBuf::new(&mut space);
-        match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
-            Poll::Ready(Err(alert)) if tls::needs_mending(&alert) => self.fault.look(alert),
-            Poll::Ready(Ok(())) => {
-                self.read_ahead.extend_from_slice(buffer.filled());
-                error
+        while let Ok(read @ 1..) = (&*socket).read(&mut space) {
+            let mut found = &space[..read];
+            while !found.is_empty() {
+                if !matches!(tls.read_tls(&mut found), Ok(1..)) {
+                    return error;
+                }
+                if let Err(reason) = tls.process_new_packets() {
+                    return self.fault.look(std::io::Error::other(reason));
+                }
             }
-            _ => error,
         }
+        error
     }
 }
 
@@ -96,12 +99,6 @@ impl AsyncRead for Io {
     ) -> Poll<std::io::Result<()>> {
         match self.get_mut() {
             Io::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Io::Tls(tls) if !tls.read_ahead.is_empty() => {
-                let take = tls.read_ahead.len().min(buf.remaining());
-                buf.put_slice(&tls.read_ahead[..take]);
-                tls.read_ahead.drain(..take);
-                Poll::Ready(Ok(()))
-            }
             Io::Tls(tls) => {
                 let read = ready!(Pin::new(&mut tls.stream).poll_read(cx, buf));
                 Poll::Ready(read.map_err(|error| tls.fault.look(error)))
@@ -116,7 +113,7 @@ impl AsyncWrite for Io {
             Io::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
             Io::Tls(tls) => {
                 let written = ready!(Pin::new(&mut tls.stream).poll_write(cx, buf));
-                Poll::Ready(written.map_err(|error| tls.look_behind(cx, error)))
+                Poll::Ready(written.map_err(|error| tls.look_behind(error)))
             }
         }
     }
@@ -126,7 +123,7 @@ impl AsyncWrite for Io {
             Io::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
             Io::Tls(tls) => {
                 let flushed = ready!(Pin::new(&mut tls.stream).poll_flush(cx));
-                Poll::Ready(flushed.map_err(|error| tls.look_behind(cx, error)))
+                Poll::Ready(flushed.map_err(|error| tls.look_behind(error)))
             }
         }
     }
@@ -154,7 +151,7 @@ impl AsyncWrite for Io {
             Io::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
             Io::Tls(tls) => {
                 let written = ready!(Pin::new(&mut tls.stream).poll_write_vectored(cx, bufs));
-                Poll::Ready(written.map_err(|error| tls.look_behind(cx, error)))
+                Poll::Ready(written.map_err(|error| tls.look_behind(error)))
             }
         }
     }
