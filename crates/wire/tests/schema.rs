@@ -149,6 +149,7 @@ fn assert_same_message(desc: &MessageDesc, compiled: &descriptor::Message) {
         let at = format!("{}.{}", desc.name(), field.name);
         assert_eq!(field.number, declared.number as u32, "{at}");
         assert_eq!(field.json_name, declared.json_name, "{at}");
+        assert_eq!(field.json_key, format!("\"{}\":", declared.json_name), "{at}");
         assert_eq!(type_number(field.kind), declared.kind, "{at}");
         assert_eq!(field.is_repeated(), declared.label == LABEL_REPEATED, "{at}");
         assert_eq!(

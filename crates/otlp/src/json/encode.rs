@@ -418,9 +418,7 @@ impl Members {
             out.push(b',');
         }
         self.first = false;
-        out.push(b'"');
-        out.extend_from_slice(field.json_name.as_bytes());
-        out.extend_from_slice(b"\":");
+        out.extend_from_slice(field.json_key.as_bytes());
     }
 }
 
@@ -564,16 +562,34 @@ fn signed(out: &mut Vec<u8>, value: i64) {
 }
 
 fn unsigned(out: &mut Vec<u8>, mut value: u64) {
-    // u64::MAX has twenty digits.
+    // u64::MAX has twenty digits; they are made two at a time.
     let mut digits = [0; 20];
     let mut at = digits.len();
-    loop {
+    while value >= 100 {
+        at -= 2;
+        digits[at..at + 2].copy_from_slice(&TWO_DIGITS[(value % 100) as usize]);
+        value /= 100;
+    }
+    let pair = TWO_DIGITS[value as usize];
+    if value >= 10 {
         at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
+        digits[at] = pair[1];
+        at -= 1;
+        digits[at] = pair[0];
+    } else {
+        at -= 1;
+        digits[at] = pair[1];
     }
     out.extend_from_slice(&digits[at..]);
 }
+
+/// The numbers below a hundred.
+static TWO_DIGITS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut value = 0;
+    while value < 100 {
+        pairs[value] = [b'0' + (value / 10) as u8, b'0' + (value % 10) as u8];
+        value += 1;
+    }
+    pairs
+};

@@ -87,6 +87,7 @@ pub(crate) fn packed_element<'a>(wire: WireKind, packed: &mut &[u8]) -> Result<V
     }
 }
 
+#[inline]
 fn key(rest: &mut &[u8]) -> Result<(u32, u8), Malformed> {
     let key = u32::try_from(varint(rest)?).map_err(|_| Malformed)?;
     let (number, wire) = (key >> 3, (key & 7) as u8);
@@ -106,28 +107,42 @@ fn value<'a>(rest: &mut &'a [u8], number: u32, wire: u8, depth: usize) -> Result
             let length = usize::try_from(varint(rest)?).map_err(|_| Malformed)?;
             Value::Len(take(rest, length)?)
         }
-        3 => {
-            let depth = depth.checked_sub(1).ok_or(Malformed)?;
-            loop {
-                let (inner, wire) = key(rest)?;
-                if wire == 4 {
-                    break if inner == number {
-                        Value::Group
-                    } else {
-                        return Err(Malformed);
-                    };
-                }
-                value(rest, inner, wire, depth)?;
-            }
-        }
+        3 => group(rest, number, depth)?,
         5 => Value::Fixed32(u32::from_le_bytes(array(rest)?)),
         _ => return Err(Malformed),
     })
 }
 
+/// Skips the records of a group up to its end.
+fn group<'a>(rest: &mut &'a [u8], number: u32, depth: usize) -> Result<Value<'a>, Malformed> {
+    let depth = depth.checked_sub(1).ok_or(Malformed)?;
+    loop {
+        let (inner, wire) = key(rest)?;
+        if wire == 4 {
+            return if inner == number {
+                Ok(Value::Group)
+            } else {
+                Err(Malformed)
+            };
+        }
+        value(rest, inner, wire, depth)?;
+    }
+}
+
 /// Takes a varint of up to ten bytes.
 #[inline]
 fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
+    match rest.split_first() {
+        // Keys and most lengths have one byte.
+        Some((&byte, after)) if byte < 0x80 => {
+            *rest = after;
+            Ok(u64::from(byte))
+        }
+        _ => long_varint(rest),
+    }
+}
+
+fn long_varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
     let mut value = 0;
     for (position, &byte) in rest.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * position);

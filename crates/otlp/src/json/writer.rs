@@ -56,18 +56,17 @@ impl Writer {
     /// Opens a length-delimited field at a nesting level.
     #[inline]
     pub(super) fn open(&mut self, level: usize) -> Open {
-        let reserved = if self.was_long.get(level) == Some(&true) {
-            2
-        } else {
-            1
-        };
+        let is_long = self.was_long.get(level) == Some(&true);
         let open = Open {
             start: self.out.len(),
-            reserved,
+            reserved: 1 + usize::from(is_long),
             lacking: self.lacking,
             level,
         };
-        self.out.extend_from_slice(&[0; 2][..reserved]);
+        self.out.push(0);
+        if is_long {
+            self.out.push(0);
+        }
         open
     }
 
@@ -77,6 +76,10 @@ impl Writer {
         let body = open.start + open.reserved;
         let present = self.out.len() - body;
         let length = (present + self.lacking - open.lacking) as u64;
+        if length < 0x80 && open.reserved == 1 {
+            self.out[open.start] = length as u8;
+            return;
+        }
         let (prefix, width) = varint(length);
         if let Some(was_long) = self.was_long.get_mut(open.level) {
             *was_long = width > 1;
