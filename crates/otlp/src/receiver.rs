@@ -138,6 +138,21 @@ impl Inner {
         }
     }
 
+    /// Whether anything takes this signal; asked before a byte of the body is read.
+    fn served(&self, signal: Signal) -> Result<(), Refusal> {
+        match self.intake.takes(signal) {
+            true => Ok(()),
+            false => Err(self.not_served(signal)),
+        }
+    }
+
+    fn not_served(&self, signal: Signal) -> Refusal {
+        Refusal::NotServed(format!(
+            "no pipeline takes {signal} from receiver {}; add one under service.pipelines",
+            self.settings.id
+        ))
+    }
+
     /// Scans a received body and puts it into the pipelines.
     async fn take(&self, signal: Signal, received: Received) -> Result<Taken, Refusal> {
         let Received {
@@ -162,10 +177,7 @@ impl Inner {
         let bytes = payload.retained_bytes();
         let taken = self.intake.take(payload).await.map_err(|not| match not {
             NotTaken::Refused(message) => self.gate.busy(bytes, message, "queue_full"),
-            NotTaken::NoPipeline => Refusal::Unsupported(format!(
-                "no pipeline takes {signal} from receiver {}; add one under service.pipelines",
-                self.settings.id
-            )),
+            NotTaken::NoPipeline => self.not_served(signal),
             NotTaken::NotDelivered(reason, items) => self.gate.busy(
                 bytes,
                 format!("{items} items were not delivered ({}); retry", reason.as_str()),

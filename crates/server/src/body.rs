@@ -105,10 +105,10 @@ where
     let encoding = match prefix[0] {
         0 => Encoding::Identity,
         1 if encoding == Encoding::Identity => {
-            return Err(Refusal::Bad("the gRPC frame is marked compressed, but there is no grpc-encoding".into()));
+            return Err(Refusal::Broken("the gRPC frame is marked compressed, but there is no grpc-encoding".into()));
         }
         1 => encoding,
-        flag => return Err(Refusal::Bad(format!("the gRPC frame's compressed flag is {flag}; it must be 0 or 1"))),
+        flag => return Err(Refusal::Broken(format!("the gRPC frame's compressed flag is {flag}; it must be 0 or 1"))),
     };
     let (raw, permit) = reader.read_exact(length, gate).await?;
     finish(raw, permit, encoding, gate, limits).await
@@ -126,7 +126,7 @@ async fn finish(
         permit.shrink_to(raw.len() as u64);
         return Ok(Received { body: raw, wire_bytes, permit });
     }
-    let declared = inflated_size(encoding, &raw).map_err(|error| Refusal::Bad(error.to_string()))?;
+    let declared = inflated_size(encoding, &raw).map_err(|error| Refusal::Broken(error.to_string()))?;
     if declared.is_some_and(|size| size > limits.max_bytes) {
         return Err(limits.too_large("after decompression"));
     }
@@ -154,7 +154,7 @@ async fn finish(
                     return Err(limits.too_large("after decompression"));
                 }
             }
-            Err(error) => return Err(Refusal::Bad(error.to_string())),
+            Err(error) => return Err(Refusal::Broken(error.to_string())),
         }
     }
 }
@@ -228,7 +228,10 @@ where
         let mut have = 0;
         while have < prefix.len() {
             let Some(mut data) = self.frame().await? else {
-                return Err(Refusal::Bad(format!("the gRPC request ends after {have} bytes; a message is missing")));
+                return Err(match have {
+                    0 => Refusal::Cardinality("the gRPC request ends without a message".into()),
+                    _ => Refusal::Broken(format!("the gRPC request ends after {have} bytes of its frame's prefix")),
+                });
             };
             let take = data.remaining().min(prefix.len() - have);
             data.copy_to_slice(&mut prefix[have..have + take]);
@@ -246,12 +249,12 @@ where
         let mut buffer = Vec::with_capacity(length as usize);
         while let Some(data) = self.frame().await? {
             if buffer.len() + data.remaining() > length as usize {
-                return Err(Refusal::Bad("more than one message in a unary gRPC request".into()));
+                return Err(Refusal::Cardinality("more than one message in a unary gRPC request".into()));
             }
             append(&mut buffer, data);
         }
         if buffer.len() as u64 != length {
-            return Err(Refusal::Bad(format!(
+            return Err(Refusal::Broken(format!(
                 "the gRPC frame announces {length} bytes, {} came before the end",
                 buffer.len()
             )));

@@ -21,6 +21,16 @@ pub enum Refusal {
     /// For good: bad data (400; INVALID_ARGUMENT).
     #[error("{0}")]
     Bad(String),
+    /// For good: broken below the level of the protocol buffers, in its framing or its compression
+    /// (400; INTERNAL, as gRPC's statuscodes.md and compression.md have it).
+    #[error("{0}")]
+    Broken(String),
+    /// For good: no message, or several, where gRPC has exactly one (UNIMPLEMENTED).
+    #[error("{0}")]
+    Cardinality(String),
+    /// For good: no pipeline takes this signal (404; UNIMPLEMENTED).
+    #[error("{0}")]
+    NotServed(String),
     /// For good: a content encoding or media type nobody here reads (415; UNIMPLEMENTED).
     #[error("{0}")]
     Unsupported(String),
@@ -32,11 +42,11 @@ pub enum Refusal {
         /// The `WWW-Authenticate` value.
         challenge: &'static str,
     },
-    /// The body came too slowly (408; DEADLINE_EXCEEDED).
+    /// The body came too slowly, or the client's own deadline passed (408; DEADLINE_EXCEEDED).
     #[error("{0}")]
     TooSlow(String),
-    /// The client went away while sending; nobody reads the answer.
-    #[error("the client closed the connection in the middle of its request body: {0}")]
+    /// The client went away while sending, or its transfer coding is broken.
+    #[error("the request body broke off: {0}")]
     Disconnected(String),
 }
 
@@ -46,8 +56,8 @@ impl Refusal {
         match self {
             Refusal::Busy { reason, .. } => reason,
             Refusal::TooLarge(_) => "too_large",
-            Refusal::Bad(_) => "bad_data",
-            Refusal::Unsupported(_) => "unsupported",
+            Refusal::Bad(_) | Refusal::Broken(_) | Refusal::Cardinality(_) => "bad_data",
+            Refusal::Unsupported(_) | Refusal::NotServed(_) => "unsupported",
             Refusal::Unauthorized { .. } => "unauthorized",
             Refusal::TooSlow(_) => "too_slow",
             Refusal::Disconnected(_) => "disconnected",

@@ -1,6 +1,8 @@
 //! OTLP/gRPC with its own framing on hyper (statements G1-G6): tonic would reserve and inflate a
 //! message before anything here could say no.
 
+use std::time::Duration;
+
 use base64::Engine;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -26,6 +28,7 @@ mod code {
     pub const DEADLINE_EXCEEDED: u32 = 4;
     pub const RESOURCE_EXHAUSTED: u32 = 8;
     pub const UNIMPLEMENTED: u32 = 12;
+    pub const INTERNAL: u32 = 13;
     pub const UNAVAILABLE: u32 = 14;
     pub const UNAUTHENTICATED: u32 = 16;
 }
@@ -68,7 +71,15 @@ impl Inner {
             );
             return trailers_only(code::UNIMPLEMENTED, &message, None);
         };
-        match self.export_grpc(signal, &head.headers, &mut body).await {
+        let export = self.export_grpc(signal, &head.headers, &mut body);
+        let outcome = match grpc_timeout(&head.headers) {
+            None => export.await,
+            // An answer after the client's deadline is read by nobody; the work for it ends there too.
+            Some(timeout) => tokio::time::timeout(timeout, export).await.unwrap_or_else(|_| {
+                Err(Refusal::TooSlow(format!("the call's deadline of {timeout:?} has passed")))
+            }),
+        };
+        match outcome {
             Ok(taken) => success(taken),
             Err(refusal) => {
                 self.metrics.refused(signal, &refusal);
@@ -84,6 +95,7 @@ impl Inner {
         body: &mut Incoming,
     ) -> Result<Taken, Refusal> {
         self.authenticate(headers)?;
+        self.served(signal)?;
         let encoding = match headers.get("grpc-encoding") {
             None => Encoding::Identity,
             Some(value) => value
@@ -98,6 +110,25 @@ impl Inner {
         }
         self.take(signal, received).await
     }
+}
+
+/// `grpc-timeout`: at most eight digits and a unit (PROTOCOL-HTTP2.md). What cannot be read is no deadline.
+fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let amount: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(amount * 3600),
+        "M" => Duration::from_secs(amount * 60),
+        "S" => Duration::from_secs(amount),
+        "m" => Duration::from_millis(amount),
+        "u" => Duration::from_micros(amount),
+        "n" => Duration::from_nanos(amount),
+        _ => return None,
+    })
 }
 
 fn success(taken: Taken) -> Response<ReplyBody> {
@@ -129,6 +160,8 @@ fn failure(refusal: &Refusal) -> Response<ReplyBody> {
         // Without RetryInfo: "do not retry" (G2).
         Refusal::TooLarge(_) => trailers_only(code::RESOURCE_EXHAUSTED, &message, None),
         Refusal::Bad(_) | Refusal::Disconnected(_) => trailers_only(code::INVALID_ARGUMENT, &message, None),
+        Refusal::Broken(_) => trailers_only(code::INTERNAL, &message, None),
+        Refusal::Cardinality(_) | Refusal::NotServed(_) => trailers_only(code::UNIMPLEMENTED, &message, None),
         Refusal::Unsupported(_) => {
             let mut response = trailers_only(code::UNIMPLEMENTED, &message, None);
             response
@@ -167,4 +200,29 @@ fn plain(status: StatusCode, text: &'static str) -> Response<ReplyBody> {
         HeaderValue::from_static("text/plain; charset=utf-8"),
     );
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: deadlines in every unit, the longest one, and text that is none.
+    /// Guarantees: what PROTOCOL-HTTP2.md allows is read; the rest is no deadline.
+    #[test]
+    fn timeouts() {
+        let read = |text: &str| {
+            let headers = HeaderMap::from_iter([("grpc-timeout".parse().unwrap(), text.parse().unwrap())]);
+            grpc_timeout(&headers)
+        };
+        assert_eq!(read("2H"), Some(Duration::from_secs(7200)));
+        assert_eq!(read("3M"), Some(Duration::from_secs(180)));
+        assert_eq!(read("4S"), Some(Duration::from_secs(4)));
+        assert_eq!(read("5m"), Some(Duration::from_millis(5)));
+        assert_eq!(read("6u"), Some(Duration::from_micros(6)));
+        assert_eq!(read("99999999n"), Some(Duration::from_nanos(99_999_999)));
+        assert_eq!(read("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        for text in ["", "S", "5", "5s", "+5S", "-5S", "1.5S", "100000000S", "5 S"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
 }

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER,
-    WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
+    RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Taken, kind};
@@ -51,6 +51,10 @@ const ACCEPTED_ENCODINGS: HeaderValue =
 enum Problem {
     NoSuchPath,
     NotPost,
+    /// Not exactly one `Host` in HTTP/1.1 (RFC 9112, 3.2).
+    Host,
+    /// An `Expect` other than `100-continue` (RFC 9110, 10.1.1).
+    Expectation,
     Refused(Refusal),
 }
 
@@ -73,7 +77,12 @@ impl Inner {
         }
         let media = Media::of(&head.headers);
         let signal = self.signal_of(head.uri.path());
+        let one_host = head.headers.get_all(HOST).iter().count() == 1;
+        let expected =
+            |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
         let result = match (signal, &head.method) {
+            _ if head.version == Version::HTTP_11 && !one_host => Err(Problem::Host),
+            _ if !head.headers.get_all(EXPECT).iter().all(expected) => Err(Problem::Expectation),
             (None, _) => Err(Problem::NoSuchPath),
             (Some(_), method) if method != Method::POST => Err(Problem::NotPost),
             (Some(signal), _) => self
@@ -116,6 +125,7 @@ impl Inner {
         body: &mut Incoming,
     ) -> Result<(Taken, Media), Refusal> {
         self.authenticate(headers)?;
+        self.served(signal)?;
         let Some(media) = media else {
             let given = headers
                 .get(CONTENT_TYPE)
@@ -188,6 +198,16 @@ impl Inner {
                     "OTLP/HTTP requests are POST requests".to_owned(),
                 )
             }
+            Problem::Host => {
+                // Whoever sends such a head may mean another end of the request than we do.
+                headers.insert(CONNECTION, HeaderValue::from_static("close"));
+                let message = "an HTTP/1.1 request has exactly one Host header";
+                (StatusCode::BAD_REQUEST, 3, message.to_owned())
+            }
+            Problem::Expectation => {
+                let message = "the only expectation that is met is Expect: 100-continue";
+                (StatusCode::EXPECTATION_FAILED, 3, message.to_owned())
+            }
             Problem::Refused(refusal) => {
                 let message = refusal.to_string();
                 match refusal {
@@ -199,7 +219,11 @@ impl Inner {
                         (StatusCode::SERVICE_UNAVAILABLE, 14, message)
                     }
                     Refusal::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, 8, message),
-                    Refusal::Bad(_) | Refusal::Disconnected(_) => (StatusCode::BAD_REQUEST, 3, message),
+                    Refusal::Bad(_)
+                    | Refusal::Broken(_)
+                    | Refusal::Cardinality(_)
+                    | Refusal::Disconnected(_) => (StatusCode::BAD_REQUEST, 3, message),
+                    Refusal::NotServed(_) => (StatusCode::NOT_FOUND, 5, message),
                     Refusal::Unsupported(_) => {
                         headers.insert(ACCEPT_ENCODING, ACCEPTED_ENCODINGS);
                         (StatusCode::UNSUPPORTED_MEDIA_TYPE, 3, message)
