@@ -85,7 +85,8 @@ async fn broken_frames() {
     gateway.stop().await;
 }
 
-/// Scenario: one message in DATA frames of one byte each, with empty ones between them.
+/// Scenario: one message whose first 300 bytes come in DATA frames of one byte each, with a few empty
+/// ones between them (many would be taken for an attack).
 /// Guarantees: DATA frame boundaries mean nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn data_frames_of_any_size() {
@@ -94,7 +95,8 @@ async fn data_frames_of_any_size() {
     let body = sample(Kind::Traces, 3);
     let message = frame(0, &body);
     let cut = 300.min(message.len());
-    let mut pieces: Vec<Bytes> = (0..cut).flat_map(|at| [Bytes::new(), message.slice(at..at + 1)]).collect();
+    let mut pieces: Vec<Bytes> = (0..cut).map(|at| message.slice(at..at + 1)).collect();
+    pieces.splice(3..3, [Bytes::new(), Bytes::new()]);
     pieces.push(message.slice(cut..));
     assert_eq!(call(&mut connection, &[], &pieces).await.code(), code::OK);
     sink.wait_for_same(Kind::Traces, &[body]).await;

@@ -149,3 +149,21 @@ async fn g1_concurrent_calls_on_one_connection() {
     sink.wait_for_same(Kind::Traces, &bodies).await;
     gateway.stop().await;
 }
+
+/// Scenario: a call with a deadline of 300 ms, to a gateway that confirms delivery only, with a destination
+/// that does not answer.
+/// Guarantees: the call ends with DEADLINE_EXCEEDED when the deadline is over, not later; the payload is
+/// still delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_the_callers_deadline_is_kept() {
+    let sink = sluice_tests::Sink::start().await;
+    let queue = "sending_queue: {wait_for_result: true, batch: {flush_timeout: 5ms, min_size: 1}}, timeout: 1s";
+    let gateway = sluice_tests::Gateway::start(&sluice_tests::Config::new().http_exporter("sink", &sink, queue)).await;
+    sink.answer(|_| sluice_tests::Answer::Stall);
+    let body = sample(Kind::Logs, 1);
+    let reply = grpc_call(gateway.grpc(), Kind::Logs.grpc_path(), &[("grpc-timeout", "300m")], frame(0, &body)).await;
+    assert_eq!(reply.code(), code::DEADLINE_EXCEEDED, "{reply:?}");
+    sink.answer(|_| sluice_tests::Answer::Take);
+    sink.wait_for_same(Kind::Logs, &[body]).await;
+    gateway.stop().await;
+}

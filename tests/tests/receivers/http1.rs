@@ -25,7 +25,7 @@ async fn chunked_bodies() {
     let mut raw = RawHttp::connect(gateway.http()).await;
     let mut sent = Vec::new();
     for (seed, (size, extension, trailers)) in
-        [(1, "", ""), (7, ";name=value", ""), (100, ";quoted=\"a b\"", "x-checksum: 1\r\n"), (1 << 20, "", "")]
+        [(1, "", ""), (97, ";name=value", ""), (100, ";quoted=\"a b\"", "x-checksum: 1\r\n"), (1 << 20, "", "")]
             .into_iter()
             .enumerate()
     {
