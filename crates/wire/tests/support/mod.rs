@@ -194,11 +194,17 @@ pub struct Entropy<'a> {
     rest: &'a [u8],
     /// Changes values, not shapes.
     salt: u8,
+    /// Fields that may still be written: repeated shapes use no bytes, and would grow without end.
+    fields: usize,
 }
 
 impl<'a> Entropy<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, salt: 0 }
+        Self {
+            rest: bytes,
+            salt: 0,
+            fields: 4000,
+        }
     }
 
     pub fn byte(&mut self) -> u8 {
@@ -264,11 +270,14 @@ pub fn message(desc: &MessageDesc, entropy: &mut Entropy<'_>, manner: Manner, de
             for _ in 0..times {
                 if let Some(position) = previous.filter(|_| entropy.chance(2)) {
                     // The same shape with other values, as neighbouring items have.
+                    let salt = entropy.byte();
                     let mut again = Entropy {
                         rest: position,
-                        salt: entropy.byte(),
+                        salt,
+                        fields: entropy.fields,
                     };
                     put_field(field, &mut again, manner, depth, &mut out);
+                    entropy.fields = again.fields;
                     continue;
                 }
                 previous = Some(entropy.rest);
@@ -328,6 +337,10 @@ fn put_field(
     depth: u32,
     out: &mut Vec<u8>,
 ) {
+    if entropy.fields == 0 {
+        return;
+    }
+    entropy.fields -= 1;
     let wild = manner == Manner::Wild;
     let wire = field.kind.wire_kind();
     let packable = field.cardinality == Cardinality::Packed;
