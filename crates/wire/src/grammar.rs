@@ -301,3 +301,68 @@ grammar! {
     Function { 1 name_strindex Varint, 2 system_name_strindex Varint, 3 filename_strindex Varint, 4 start_line Varint }
     KeyValueAndUnit { 1 key_strindex Varint, 2 value Message(AnyValue), 3 unit_strindex Varint }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kind::Kind;
+    use crate::schema::{self, Cardinality, FieldKind, IdKind, MessageDesc};
+
+    fn compare(id: MessageId, desc: &MessageDesc, seen: &mut Vec<MessageId>) {
+        if seen.contains(&id) {
+            return;
+        }
+        seen.push(id);
+        assert_eq!(id.rule().fields.len(), desc.fields().len(), "{}", desc.name());
+        for field in desc.fields() {
+            let rule = id.rule().field(field.number).expect(field.name);
+            assert_eq!(rule.name, field.name);
+            let many = matches!(field.cardinality, Cardinality::Repeated | Cardinality::Packed);
+            assert_eq!(rule.repeated, many, "{} {}", desc.name(), field.name);
+            let packed = field.cardinality == Cardinality::Packed;
+            match (rule.shape, field.kind) {
+                (Shape::String, FieldKind::String) | (Shape::Bytes, FieldKind::Bytes) => {}
+                (Shape::Id16, FieldKind::Id(IdKind::Trace | IdKind::Profile))
+                | (Shape::Id8, FieldKind::Id(IdKind::Span)) => {}
+                (shape, FieldKind::Message(inner)) => {
+                    compare(shape.message().expect(field.name), inner, seen)
+                }
+                (Shape::Varints | Shape::Fixed64s, kind) => {
+                    assert!(
+                        packed && kind.wire_kind() as u8 == rule.shape.wire(),
+                        "{} {}",
+                        desc.name(),
+                        field.name
+                    );
+                }
+                (shape, kind) => {
+                    assert!(
+                        !packed && kind.wire_kind() as u8 == shape.wire(),
+                        "{} {}",
+                        desc.name(),
+                        field.name
+                    );
+                }
+            }
+        }
+    }
+
+    /// Scenario: the validator's tables beside the schema tables, from every request down.
+    /// Guarantees: they name the same fields with the same types.
+    #[test]
+    fn the_grammar_is_the_schema() {
+        for kind in Kind::ALL {
+            let name = match kind {
+                Kind::Metrics => "ExportMetricsServiceRequest",
+                Kind::Logs => "ExportLogsServiceRequest",
+                Kind::Traces => "ExportTraceServiceRequest",
+                Kind::Profiles => "ExportProfilesServiceRequest",
+            };
+            let desc = schema::MESSAGES
+                .iter()
+                .find(|desc| desc.name().ends_with(name))
+                .expect(name);
+            compare(kind.root(), desc, &mut Vec::new());
+        }
+    }
+}
