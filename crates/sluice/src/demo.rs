@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use sluice_telemetry::{LogEncoding, init_logging};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::assembly::Gateway;
@@ -94,8 +95,7 @@ pub(crate) fn run(settings: Settings, args: &DemoArgs) -> ExitCode {
 }
 
 async fn demo(mut settings: Settings, args: &DemoArgs) -> Result<Outcome, String> {
-    let mut interrupt = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::interrupt())
-        .map_err(|error| format!("signals cannot be caught: {error}"))?;
+    let mut interrupts = Interrupts::new().map_err(|error| format!("signals cannot be caught: {error}"))?;
     let plan = Plan::new(args.rate, args.seconds)?;
     let directory = RunDirectory::create(&args.dir)?;
     let files = plan::move_files(&mut settings, directory.path())?;
@@ -115,37 +115,46 @@ async fn demo(mut settings: Settings, args: &DemoArgs) -> Result<Outcome, String
         sent: &sent,
     };
     let mut watching = Watching::new();
-    let trouble = tokio::select! {
-        trouble = load.watch(&mut watching) => trouble,
-        _ = interrupt.recv() => None,
+    let end = tokio::select! {
+        end = load.watch(&mut watching) => end,
+        () = interrupts.next() => End::Interrupted,
     };
-    let interrupted = watching.started.elapsed() < plan.duration;
-    let _ = stop.send(if interrupted { Stop::Now } else { Stop::AtGrace });
+    let _ = stop.send(if matches!(end, End::TimeUp) {
+        Stop::AtGrace
+    } else {
+        Stop::Now
+    });
     // Requests under way are answered within their own time-outs, so this ends.
     for sender in senders {
         let _ = sender.await;
     }
     let load_took = watching.started.elapsed();
-    let drain = if trouble.is_some() { Duration::ZERO } else { DRAIN };
+    let drain = if matches!(end, End::Disk(_)) {
+        Duration::ZERO
+    } else {
+        DRAIN
+    };
     let stopped = tokio::select! {
         stopped = gateway.stop(drain) => stopped,
-        _ = interrupt.recv() => return Err("interrupted while the queues drained; nothing was checked".into()),
+        () = interrupts.next() => return Err("interrupted while the queues drained; nothing was checked".into()),
     };
-    let trouble = match trouble {
-        None if stopped.left > 0 => directory.probe().err(),
-        trouble => trouble,
+    let trouble = match &end {
+        End::Disk(trouble) => Some(trouble.clone()),
+        _ if stopped.left > 0 => directory.probe().err(),
+        _ => sent.failure(),
     };
     let tallies = std::mem::take(&mut *sent.tallies.lock());
     let read = tokio::task::spawn_blocking(move || readback::read(&files, tallies));
     let read = tokio::select! {
         read = read => read.map_err(|error| format!("reading the files back: {error}"))?,
-        _ = interrupt.recv() => return Err("interrupted while the files were read; nothing was checked".into()),
+        () = interrupts.next() => return Err("interrupted while the files were read; nothing was checked".into()),
     };
     let last = watching.history.last();
     let outcome = Outcome {
         took: load_took,
-        interrupted: interrupted && trouble.is_none(),
-        trouble: trouble.or_else(|| sent.failure()),
+        planned: plan.items(),
+        interrupted: matches!(end, End::Interrupted),
+        trouble,
         refused: sent.refused(),
         given_up: sent.given_up(),
         lines: stopped.lines,
@@ -178,6 +187,53 @@ fn introduce(plan: &Plan, directory: &RunDirectory, gateway: &Gateway, moved: &[
     ));
 }
 
+/// Why the load ended.
+enum End {
+    /// It lasted as long as it was meant to.
+    TimeUp,
+    /// A sender was turned away for good; [`Sent::failure`] says why.
+    Failed,
+    /// The disk takes no more.
+    Disk(String),
+    /// Somebody asked for it.
+    Interrupted,
+}
+
+/// Ctrl-C and SIGTERM.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+    last: Option<Instant>,
+}
+
+impl Interrupts {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            last: None,
+        })
+    }
+
+    /// Waits for the next one that somebody meant: `timeout` and shells may send the same one twice.
+    async fn next(&mut self) {
+        const SAME: Duration = Duration::from_millis(500);
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+            }
+            if self
+                .last
+                .replace(Instant::now())
+                .is_none_or(|last| last.elapsed() > SAME)
+            {
+                return;
+            }
+        }
+    }
+}
+
 /// What is looked at while the load runs.
 struct Load<'a> {
     plan: &'a Plan,
@@ -208,8 +264,8 @@ impl Watching {
 }
 
 impl Load<'_> {
-    /// Shows the account until the time is up, the senders failed, or the disk does not take more, which it returns.
-    async fn watch(&self, watching: &mut Watching) -> Option<String> {
+    /// Shows the account until the time is up, a sender failed, or the disk takes no more.
+    async fn watch(&self, watching: &mut Watching) -> End {
         let mut ticks = tokio::time::interval(watching.screen.period());
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut progress = (0, Instant::now());
@@ -229,10 +285,13 @@ impl Load<'_> {
             if progress.1.elapsed() > STALL
                 && let Err(trouble) = self.directory.probe()
             {
-                return Some(trouble);
+                return End::Disk(trouble);
             }
-            if elapsed >= self.plan.duration || self.sent.failure().is_some() {
-                return None;
+            if self.sent.failure().is_some() {
+                return End::Failed;
+            }
+            if elapsed >= self.plan.duration {
+                return End::TimeUp;
             }
         }
     }

@@ -31,7 +31,11 @@ impl RunDirectory {
                         parent: parent.to_owned(),
                         path,
                     };
-                    directory.probe()?;
+                    if let Err(problem) = directory.probe() {
+                        // Nothing was written: nothing needs to stay.
+                        let _ = std::fs::remove_dir(&directory.path);
+                        return Err(problem);
+                    }
                     return Ok(directory);
                 }
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}

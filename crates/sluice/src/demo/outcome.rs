@@ -14,6 +14,8 @@ use super::screen::{bytes, count};
 pub(super) struct Outcome {
     /// How long the load lasted.
     pub took: Duration,
+    /// Items that a machine that keeps up would have sent.
+    pub planned: u64,
     /// Whether somebody ended it early.
     pub interrupted: bool,
     /// What kept the gateway from doing its work.
@@ -49,9 +51,13 @@ impl Outcome {
         let mut faults: Vec<String> = self.trouble.iter().cloned().collect();
         if self.left > 0 {
             faults.push(format!(
-                "{} items were still queued when the gateway stopped",
+                "{} items could not be written before the gateway stopped, and are lost",
                 count(self.left)
             ));
+        }
+        if !faults.is_empty() {
+            // What follows from it would hide it.
+            return faults;
         }
         for line in self.lines.iter().filter(|line| !line.total.balanced()) {
             faults.push(format!(
@@ -94,13 +100,17 @@ impl Outcome {
     /// The closing account.
     pub fn render(&self) -> String {
         let ledger = Snapshot::of_ledger(&self.lines);
-        let how = if self.interrupted {
-            "interrupted after"
-        } else {
-            "done after"
+        let how = match (&self.trouble, self.interrupted) {
+            (Some(_), _) => "gave up",
+            (None, true) => "interrupted",
+            (None, false) => "done",
+        };
+        let drained = match self.left {
+            0 => "and the queues drained",
+            _ => "and the queues could not drain",
         };
         let mut text = format!(
-            "\n{how} {:.1} s, and drained. Items:\n\n  {:<10} {:>12} {:>12} {:>12} {:>12} {:>8} {:>8} {:>8}\n",
+            "\n{how} after {:.1} s, {drained}. Items:\n\n  {:<10} {:>12} {:>12} {:>12} {:>12} {:>8} {:>8} {:>8}\n",
             self.took.as_secs_f64(),
             "",
             "sent",
@@ -148,6 +158,13 @@ impl Outcome {
             "  refused    {} requests, retried when told\n",
             count(self.refused)
         ));
+        // A tenth is jitter of a busy machine.
+        if !self.interrupted && self.trouble.is_none() && sums[0] < self.planned / 10 * 9 {
+            text.push_str(&format!(
+                "  pace       {} items were asked for: the gateway or this machine did not keep up\n",
+                count(self.planned)
+            ));
+        }
         if self.given_up > 0 {
             text.push_str(&format!(
                 "             {} of them still refused at the end, and not counted as sent\n",

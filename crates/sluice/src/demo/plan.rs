@@ -110,6 +110,14 @@ impl Plan {
         })
     }
 
+    /// Items that fit the run.
+    pub fn items(&self) -> u64 {
+        self.senders
+            .iter()
+            .map(|sender| sender.requests * u64::from(sender.spec.items_per_request))
+            .sum()
+    }
+
     /// In a breath.
     pub fn describe(&self) -> String {
         format!(

@@ -64,7 +64,7 @@ impl Screen {
 pub(super) fn line(now: &Snapshot, rates: &Rates) -> String {
     let total = now.total();
     format!(
-        "{:>4.0} s  sent {} ({}/s)  delivered {} ({}/s)  queued {} ({})  memory {}  cpu {}  refused {}  {}",
+        "{:>4.0} s  sent {} ({}/s)  delivered {} ({}/s)  queued {} ({})  memory {}  cpu {}  refused {}  ledger {}",
         now.elapsed.as_secs_f64(),
         count(total.sent),
         count(rates.sent.iter().sum::<f64>().round() as u64),
@@ -75,7 +75,11 @@ pub(super) fn line(now: &Snapshot, rates: &Rates) -> String {
         optional(now.resident_bytes, bytes),
         optional(rates.cores, |cores| format!("{cores:.2} cores")),
         count(now.refused),
-        ledger(now.balanced),
+        if now.balanced {
+            "balances"
+        } else {
+            "DOES NOT BALANCE"
+        },
     )
 }
 
@@ -128,8 +132,8 @@ pub(super) fn picture(now: &Snapshot, rates: &Rates, plan: &Plan) -> String {
 
 fn ledger(balanced: bool) -> &'static str {
     match balanced {
-        true => "ledger balances: accepted = delivered + dropped + queued",
-        false => "LEDGER DOES NOT BALANCE",
+        true => "balances: accepted = delivered + dropped + queued",
+        false => "DOES NOT BALANCE",
     }
 }
 

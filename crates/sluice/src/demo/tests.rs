@@ -93,7 +93,7 @@ fn the_account_is_readable() {
     assert_eq!(
         line,
         "   2 s  sent 3,703,701 (3,700,701/s)  delivered 3,703,671 (3,700,701/s)  queued 30 (12.3 kB)  memory 30.0 MB  \
-         cpu 0.50 cores  refused 3  ledger balances: accepted = delivered + dropped + queued"
+         cpu 0.50 cores  refused 3  ledger balances"
     );
     let picture = screen::picture(now, &rates, &plan);
     for words in [
@@ -248,6 +248,7 @@ fn outcome(read: Vec<readback::SignalRead>, account: Account) -> Outcome {
     };
     Outcome {
         took: Duration::from_secs(2),
+        planned: 40,
         interrupted: false,
         trouble: None,
         refused: 0,
