@@ -422,7 +422,7 @@ impl Members {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn next<'a>(
     message: &'static MessageDesc,
     records: &mut Records<'a, '_>,
