@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bytes::Bytes;
 use flate2::{Compress, FlushCompress, Status};
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
@@ -152,9 +153,12 @@ pub async fn compress_slices(
     level: i32,
     slices: &Slices,
 ) -> std::io::Result<Bytes> {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    let cores = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
-    if slices.len() < OFF_REACTOR_FROM_BYTES || cores == 1 {
+    static CORES: OnceLock<(usize, Semaphore)> = OnceLock::new();
+    let (cores, turns) = CORES.get_or_init(|| {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        (cores, Semaphore::new(cores))
+    });
+    if slices.len() < OFF_REACTOR_FROM_BYTES || *cores == 1 {
         return compress(
             compression,
             level,
@@ -162,6 +166,8 @@ pub async fn compress_slices(
             slices.len(),
         );
     }
+    // The blocking pool has hundreds of threads; more contexts than cores would only take memory.
+    let _turn = turns.acquire().await.map_err(std::io::Error::other)?;
     let slices = slices.clone();
     let work = move || {
         compress(
@@ -182,7 +188,7 @@ struct Pool<T>(Mutex<Vec<T>>);
 impl<T> Pool<T> {
     /// Contexts kept when nobody compresses: more than this many at once on this many cores would
     /// only wait for each other.
-    const KEPT: usize = 8;
+    const KEPT: usize = 4;
 
     const fn new() -> Self {
         Self(Mutex::new(Vec::new()))
@@ -244,6 +250,17 @@ fn grow(out: &mut Vec<u8>, total_len: usize) {
     out.reserve((total_len / GROWTH_PART).max(4096));
 }
 
+/// zstd gathers a chain in a buffer as long as its window, and once that wraps it matches against two
+/// segments at a lower speed. A window over the whole body never wraps.
+fn window_log(total_len: usize) -> Option<u32> {
+    /// zstd's own window at level 1 is 512 KiB; shorter bodies get a smaller one by their pledged size.
+    const DEFAULT: u32 = 19;
+    /// 4 MiB of buffer per context, at most.
+    const LARGEST: u32 = 22;
+    let needed = usize::BITS - total_len.saturating_sub(1).leading_zeros();
+    (needed > DEFAULT).then(|| needed.min(LARGEST))
+}
+
 fn zstd_error(code: usize) -> std::io::Error {
     std::io::Error::other(format!("zstd: {}", zstd_safe::get_error_name(code)))
 }
@@ -263,6 +280,11 @@ fn zstd<'a>(level: i32, slices: impl Iterator<Item = &'a [u8]>, total_len: usize
     context
         .set_parameter(CParameter::ContentSizeFlag(true))
         .map_err(zstd_error)?;
+    if let Some(window_log) = window_log(total_len) {
+        context
+            .set_parameter(CParameter::WindowLog(window_log))
+            .map_err(zstd_error)?;
+    }
     context
         .set_pledged_src_size(Some(total_len as u64))
         .map_err(zstd_error)?;
