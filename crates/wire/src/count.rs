@@ -33,7 +33,7 @@ pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
         };
         match op {
             Op::Item(_) => {
-                let (value, rest) = delimited(after)?;
+                let (value, rest) = cursor::short_delimited(after)?;
                 items += 1;
                 // The next items are often as long: then their key and length are the same bytes, and nothing has to be
                 // read to know where they end.
@@ -41,12 +41,12 @@ pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
                 items += run(bytes, rest, step, step - value.len(), &mut bytes);
             }
             Op::Walk(inner) => {
-                let (value, rest) = delimited(after)?;
+                let (value, rest) = cursor::short_delimited(after)?;
                 items += message(inner, value)?;
                 bytes = rest;
             }
             Op::Arm(inner) => {
-                let (value, rest) = delimited(after)?;
+                let (value, rest) = cursor::short_delimited(after)?;
                 if arm.is_some_and(|previous| previous != inner) {
                     items = 0;
                 }
@@ -55,7 +55,7 @@ pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
                 bytes = rest;
             }
             Op::Fixed64 => bytes = after.get(8..)?,
-            Op::Message(_) | Op::Pair | Op::String | Op::Bytes => bytes = delimited(after)?.1,
+            Op::Message(_) | Op::Pair | Op::String | Op::Bytes => bytes = cursor::short_delimited(after)?.1,
             _ => {
                 let (field, rest) = cursor::field(bytes, MAX_DEPTH).ok()?;
                 // A field that is walked and has another wire type than the schema says.
@@ -95,15 +95,4 @@ pub(crate) fn run<'a>(
     }
     *bytes = rest;
     items
-}
-
-#[inline(always)]
-fn delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    match bytes {
-        [len, rest @ ..] if *len < 0x80 => rest.split_at_checked(usize::from(*len)),
-        [low, high, rest @ ..] if *high < 0x80 => {
-            rest.split_at_checked(usize::from(*low & 0x7f) | usize::from(*high) << 7)
-        }
-        _ => cursor::delimited(bytes).ok(),
-    }
 }

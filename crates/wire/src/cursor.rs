@@ -66,6 +66,18 @@ pub(crate) fn delimited(bytes: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     rest.split_at_checked(len).ok_or(Fault::Truncated)
 }
 
+/// As [`delimited`], with lengths of one and two bytes inline.
+#[inline(always)]
+pub(crate) fn short_delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    match bytes {
+        [len, rest @ ..] if *len < 0x80 => rest.split_at_checked(usize::from(*len)),
+        [low, high, rest @ ..] if *high < 0x80 => {
+            rest.split_at_checked(usize::from(*low & 0x7f) | usize::from(*high) << 7)
+        }
+        _ => delimited(bytes).ok(),
+    }
+}
+
 /// Reads a field key: number and wire type.
 #[inline]
 pub(crate) fn key(bytes: &[u8]) -> Result<(u32, u8, &[u8]), Fault> {
@@ -210,6 +222,21 @@ impl<'a> Iterator for Fields<'a> {
     fn next(&mut self) -> Option<Field<'a>> {
         if self.rest.is_empty() {
             return None;
+        }
+        if let [first, after @ ..] = self.rest
+            && *first < 0x80
+            && *first >= 8
+            && *first & 7 == wire::LEN
+            && let Some((value, rest)) = short_delimited(after)
+        {
+            let framed = &self.rest[..self.rest.len() - rest.len()];
+            self.rest = rest;
+            return Some(Field {
+                number: u32::from(*first >> 3),
+                wire: wire::LEN,
+                value,
+                framed,
+            });
         }
         match field(self.rest, MAX_DEPTH) {
             Ok((field, rest)) => {

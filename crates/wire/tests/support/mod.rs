@@ -301,7 +301,8 @@ pub fn message(desc: &MessageDesc, entropy: &mut Entropy<'_>, manner: Manner, de
         }
         let start = out.len();
         put_field(field, entropy, manner, depth, &mut out);
-        if entropy.chance(4) {
+        // Short ones only: doubling at every level would grow without end.
+        if entropy.chance(4) && out.len() - start < 1000 {
             let mut again = out[start..].to_vec();
             if entropy.chance(13) && !again.is_empty() {
                 let at = entropy.below(again.len());
