@@ -40,14 +40,27 @@ pub struct Duration {
 
 /// A status with a detail nobody knows and, with `delay`, a RetryInfo.
 pub fn status(code: i32, message: &str, delay: Option<std::time::Duration>) -> Vec<u8> {
-    let mut details =
-        vec![Any { type_url: "type.googleapis.com/google.rpc.DebugInfo".into(), value: vec![10, 1, 65] }];
+    let mut details = vec![Any {
+        type_url: "type.googleapis.com/google.rpc.DebugInfo".into(),
+        value: vec![10, 1, 65],
+    }];
     if let Some(delay) = delay {
-        let delay = Duration { seconds: delay.as_secs() as i64, nanos: delay.subsec_nanos() as i32 };
+        let delay = Duration {
+            seconds: delay.as_secs() as i64,
+            nanos: delay.subsec_nanos() as i32,
+        };
         details.push(Any {
             type_url: "type.googleapis.com/google.rpc.RetryInfo".into(),
-            value: RetryInfo { retry_delay: Some(delay) }.encode_to_vec(),
+            value: RetryInfo {
+                retry_delay: Some(delay),
+            }
+            .encode_to_vec(),
         });
     }
-    Status { code, message: message.into(), details }.encode_to_vec()
+    Status {
+        code,
+        message: message.into(),
+        details,
+    }
+    .encode_to_vec()
 }

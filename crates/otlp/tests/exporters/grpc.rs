@@ -6,7 +6,9 @@ use ::h2::Reason;
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceResponse,
+};
 use sluice_client::{Auth, ClientTls, Compression, Pem, compress, inflate};
 use sluice_otlp::exporter::{GrpcExporter, GrpcExporterOptions, MAX_REQUEST_BYTES};
 
@@ -17,7 +19,12 @@ use super::*;
 fn map(pairs: &[(&'static str, &str)]) -> HeaderMap {
     pairs
         .iter()
-        .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()))
+        .map(|(name, value)| {
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_str(value).unwrap(),
+            )
+        })
         .collect()
 }
 
@@ -48,11 +55,19 @@ fn ok() -> Step {
 fn trailers_only(pairs: &[(&'static str, &str)]) -> Step {
     let mut headers = map(pairs);
     headers.extend(map(&[GRPC]));
-    Step::Answer(Reply { status: 200, headers, ..Default::default() })
+    Step::Answer(Reply {
+        status: 200,
+        headers,
+        ..Default::default()
+    })
 }
 
 fn options(url: &str) -> GrpcExporterOptions {
-    GrpcExporterOptions { endpoint: url.into(), compression: Compression::None, ..Default::default() }
+    GrpcExporterOptions {
+        endpoint: url.into(),
+        compression: Compression::None,
+        ..Default::default()
+    }
 }
 
 async fn verdict_on(step: Step) -> Verdict {
@@ -68,12 +83,27 @@ async fn c8_every_signal_has_its_service_and_says_who_sends() {
     let mut server = Server::start([], ok()).await;
     let exporter = GrpcExporter::new(options(&server.url())).unwrap();
     for (signal, path) in [
-        (Signal::Metrics, "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"),
-        (Signal::Logs, "/opentelemetry.proto.collector.logs.v1.LogsService/Export"),
-        (Signal::Traces, "/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
-        (Signal::Profiles, "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"),
+        (
+            Signal::Metrics,
+            "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        ),
+        (
+            Signal::Logs,
+            "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        ),
+        (
+            Signal::Traces,
+            "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        ),
+        (
+            Signal::Profiles,
+            "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
+        ),
     ] {
-        let batch = Batch { signal, parts: vec![part(b"one".to_vec(), 1), part(b"two".to_vec(), 1)] };
+        let batch = Batch {
+            signal,
+            parts: vec![part(b"one".to_vec(), 1), part(b"two".to_vec(), 1)],
+        };
         assert_eq!(export(&exporter, &batch).await, delivered());
         let seen = server.seen.recv().await.unwrap();
         assert_eq!(seen.path, path);
@@ -98,17 +128,27 @@ async fn every_compression_arrives_as_the_same_tree() {
         (Compression::Snappy, "snappy", Compression::SnappyFramed),
     ] {
         let mut server = Server::start([], ok()).await;
-        let exporter = GrpcExporter::new(GrpcExporterOptions { compression, ..options(&server.url()) }).unwrap();
+        let exporter = GrpcExporter::new(GrpcExporterOptions {
+            compression,
+            ..options(&server.url())
+        })
+        .unwrap();
         assert_eq!(export(&exporter, &batch).await, delivered());
         let seen = server.seen.recv().await.unwrap();
         assert_eq!(seen.header("grpc-encoding"), Some(name));
         let (prefix, message) = seen.body.split_at(5);
         assert_eq!(prefix[0], 1);
-        assert_eq!(u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize, message.len());
+        assert_eq!(
+            u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize,
+            message.len()
+        );
         let body = inflate(wire, message, 1 << 24).unwrap();
         assert_eq!(ExportTraceServiceRequest::decode(body).unwrap(), tree, "{name}");
     }
-    let lz4 = GrpcExporterOptions { compression: Compression::Lz4, ..options("http://a") };
+    let lz4 = GrpcExporterOptions {
+        compression: Compression::Lz4,
+        ..options("http://a")
+    };
     assert!(GrpcExporter::new(lz4).is_err());
 }
 
@@ -118,8 +158,16 @@ async fn every_compression_arrives_as_the_same_tree() {
 async fn c1_codes() {
     for code in 1..=17 {
         let code_text = code.to_string();
-        let pairs = [("grpc-status", code_text.as_str()), ("grpc-message", "n%C3%B6 way%0Ahere")];
-        let in_trailers = Reply { status: 200, headers: map(&[GRPC]), trailers: Some(map(&pairs)), ..Default::default() };
+        let pairs = [
+            ("grpc-status", code_text.as_str()),
+            ("grpc-message", "n%C3%B6 way%0Ahere"),
+        ];
+        let in_trailers = Reply {
+            status: 200,
+            headers: map(&[GRPC]),
+            trailers: Some(map(&pairs)),
+            ..Default::default()
+        };
         for step in [trailers_only(&pairs), Step::Answer(in_trailers)] {
             let verdict = verdict_on(step).await;
             let expected = match code {
@@ -158,10 +206,18 @@ async fn c1_c3_retry_info() {
             }
         }
     }
-    let pushback = verdict_on(trailers_only(&[("grpc-status", "8"), ("grpc-retry-pushback-ms", "700")])).await;
+    let pushback = verdict_on(trailers_only(&[
+        ("grpc-status", "8"),
+        ("grpc-retry-pushback-ms", "700"),
+    ]))
+    .await;
     assert!(matches!(pushback, Verdict::Retry { after: Some(after), .. } if after.as_millis() == 700));
     let invalid = STANDARD.encode(answers::status(3, "bad", Some(delay)));
-    let invalid = verdict_on(trailers_only(&[("grpc-status", "3"), ("grpc-status-details-bin", &invalid)])).await;
+    let invalid = verdict_on(trailers_only(&[
+        ("grpc-status", "3"),
+        ("grpc-status-details-bin", &invalid),
+    ]))
+    .await;
     assert!(matches!(invalid, Verdict::PayloadFault { .. }), "{invalid:?}");
 }
 
@@ -179,7 +235,12 @@ async fn c1_message_too_large() {
 #[tokio::test]
 async fn c1_answers_without_grpc_status() {
     for status in [429, 502, 503, 504] {
-        let reply = Reply { status, headers: map(&[("retry-after", "9")]), body: b"busy".to_vec(), trailers: None };
+        let reply = Reply {
+            status,
+            headers: map(&[("retry-after", "9")]),
+            body: b"busy".to_vec(),
+            trailers: None,
+        };
         let verdict = verdict_on(Step::Answer(reply)).await;
         assert!(
             matches!(verdict, Verdict::Retry { after: Some(after), .. } if after.as_secs() == 9),
@@ -187,13 +248,28 @@ async fn c1_answers_without_grpc_status() {
         );
     }
     for status in [401, 403, 404] {
-        let verdict = verdict_on(Step::Answer(Reply { status, ..Default::default() })).await;
-        assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{status}: {verdict:?}");
+        let verdict = verdict_on(Step::Answer(Reply {
+            status,
+            ..Default::default()
+        }))
+        .await;
+        assert!(
+            matches!(verdict, Verdict::EndpointFault { .. }),
+            "{status}: {verdict:?}"
+        );
     }
-    let page = Reply { status: 200, headers: map(&[("content-type", "text/html")]), body: b"hi".to_vec(), trailers: None };
+    let page = Reply {
+        status: 200,
+        headers: map(&[("content-type", "text/html")]),
+        body: b"hi".to_vec(),
+        trailers: None,
+    };
     let verdict = verdict_on(Step::Answer(page)).await;
     assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
-    let statusless = Reply { trailers: None, ..answer(b"") };
+    let statusless = Reply {
+        trailers: None,
+        ..answer(b"")
+    };
     let verdict = verdict_on(Step::Answer(statusless)).await;
     assert!(matches!(verdict, Verdict::Retry { .. }), "{verdict:?}");
 }
@@ -212,12 +288,22 @@ async fn c1_disconnects_and_timeouts_are_retried() {
     ] {
         let before = tokio::time::Instant::now();
         let verdict = verdict_on(step.clone()).await;
-        assert!(matches!(verdict, Verdict::Retry { after: None, .. }), "{step:?}: {verdict:?}");
+        assert!(
+            matches!(verdict, Verdict::Retry { after: None, .. }),
+            "{step:?}: {verdict:?}"
+        );
         assert!(before.elapsed() <= Duration::from_secs(11), "{step:?}");
     }
-    let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let address = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let exporter = GrpcExporter::new(options(&format!("http://{address}"))).unwrap();
-    assert!(matches!(export(&exporter, &traces(1).0).await, Verdict::Retry { .. }));
+    assert!(matches!(
+        export(&exporter, &traces(1).0).await,
+        Verdict::Retry { .. }
+    ));
 }
 
 /// Scenario: the server restarts gracefully, again and again, under requests.
@@ -246,21 +332,52 @@ async fn goaway_is_not_seen() {
 /// Guarantees: always delivered, never retried (C4); rejected items and message are told.
 #[tokio::test]
 async fn c4_partial_success_is_delivered() {
-    let partial_success = Some(ExportTracePartialSuccess { rejected_spans: 2, error_message: "too old".into() });
+    let partial_success = Some(ExportTracePartialSuccess {
+        rejected_spans: 2,
+        error_message: "too old".into(),
+    });
     let message = ExportTraceServiceResponse { partial_success }.encode_to_vec();
-    let partial = Verdict::Delivered { rejected: 2, message: Some("too old".into()) };
+    let partial = Verdict::Delivered {
+        rejected: 2,
+        message: Some("too old".into()),
+    };
     assert_eq!(verdict_on(Step::Answer(answer(&message))).await, partial);
 
     let packed = compress(Compression::Gzip, 1, [&message[..]], message.len()).unwrap();
-    let mut gzipped = Reply { body: framed(1, &packed), ..answer(b"") };
-    gzipped.headers.insert("grpc-encoding", HeaderValue::from_static("gzip"));
+    let mut gzipped = Reply {
+        body: framed(1, &packed),
+        ..answer(b"")
+    };
+    gzipped
+        .headers
+        .insert("grpc-encoding", HeaderValue::from_static("gzip"));
     assert_eq!(verdict_on(Step::Answer(gzipped)).await, partial);
 
-    assert_eq!(verdict_on(trailers_only(&[("grpc-status", "0")])).await, delivered());
-    for rubbish in [Reply { body: b"abc".to_vec(), ..answer(b"") }, Reply { body: framed(0, b"\x0a\x7f"), ..answer(b"") }]
-    {
+    assert_eq!(
+        verdict_on(trailers_only(&[("grpc-status", "0")])).await,
+        delivered()
+    );
+    for rubbish in [
+        Reply {
+            body: b"abc".to_vec(),
+            ..answer(b"")
+        },
+        Reply {
+            body: framed(0, b"\x0a\x7f"),
+            ..answer(b"")
+        },
+    ] {
         let verdict = verdict_on(Step::Answer(rubbish)).await;
-        assert!(matches!(&verdict, Verdict::Delivered { rejected: 0, message: Some(_) }), "{verdict:?}");
+        assert!(
+            matches!(
+                &verdict,
+                Verdict::Delivered {
+                    rejected: 0,
+                    message: Some(_)
+                }
+            ),
+            "{verdict:?}"
+        );
     }
 }
 
@@ -269,7 +386,16 @@ async fn c4_partial_success_is_delivered() {
 #[tokio::test]
 async fn c5_sizes_are_bounded() {
     let verdict = verdict_on(Step::Answer(answer(&vec![0; (4 << 20) + 1]))).await;
-    assert!(matches!(&verdict, Verdict::Delivered { rejected: 0, message: Some(_) }), "{verdict:?}");
+    assert!(
+        matches!(
+            &verdict,
+            Verdict::Delivered {
+                rejected: 0,
+                message: Some(_)
+            }
+        ),
+        "{verdict:?}"
+    );
     let server = Server::start([], ok()).await;
     let exporter = GrpcExporter::new(options(&server.url())).unwrap();
     let verdict = export(&exporter, &logs(MAX_REQUEST_BYTES)).await;
@@ -300,7 +426,10 @@ async fn c6_calls_are_concurrent() {
 async fn c9_no_empty_envelope_is_sent() {
     let server = Server::start([], ok()).await;
     let exporter = GrpcExporter::new(options(&server.url())).unwrap();
-    let batch = Batch { signal: Signal::Metrics, parts: vec![part(Vec::new(), 0)] };
+    let batch = Batch {
+        signal: Signal::Metrics,
+        parts: vec![part(Vec::new(), 0)],
+    };
     assert_eq!(export(&exporter, &batch).await, delivered());
     assert_eq!(server.connections(), 0);
 }
@@ -311,30 +440,57 @@ async fn c9_no_empty_envelope_is_sent() {
 async fn an_unread_compression_falls_back() {
     let go = [
         ("grpc-status", "12"),
-        ("grpc-message", "grpc: Decompressor is not installed for grpc-encoding \"zstd\""),
+        (
+            "grpc-message",
+            "grpc: Decompressor is not installed for grpc-encoding \"zstd\"",
+        ),
     ];
     let tonic = [
         ("grpc-status", "12"),
-        ("grpc-message", "Content is compressed with `zstd` which isn't supported"),
+        (
+            "grpc-message",
+            "Content is compressed with `zstd` which isn't supported",
+        ),
         ("grpc-accept-encoding", "identity,gzip"),
     ];
     for (refusal, then) in [(&go[..], None), (&tonic[..], Some("gzip"))] {
         let mut server = Server::start([trailers_only(refusal)], ok()).await;
-        let options = GrpcExporterOptions { compression: Compression::Zstd, ..options(&server.url()) };
+        let options = GrpcExporterOptions {
+            compression: Compression::Zstd,
+            ..options(&server.url())
+        };
         let exporter = GrpcExporter::new(options).unwrap();
         let (batch, _) = traces(2);
         let first = export(&exporter, &batch).await;
-        assert!(matches!(first, Verdict::Retry { after: Some(Duration::ZERO), .. }), "{first:?}");
+        assert!(
+            matches!(
+                first,
+                Verdict::Retry {
+                    after: Some(Duration::ZERO),
+                    ..
+                }
+            ),
+            "{first:?}"
+        );
         assert_eq!(export(&exporter, &batch).await, delivered());
-        assert_eq!(server.seen.recv().await.unwrap().header("grpc-encoding"), Some("zstd"));
+        assert_eq!(
+            server.seen.recv().await.unwrap().header("grpc-encoding"),
+            Some("zstd")
+        );
         assert_eq!(server.seen.recv().await.unwrap().header("grpc-encoding"), then);
     }
     let missing = [
         ("grpc-status", "12"),
-        ("grpc-message", "unknown service opentelemetry.proto.collector.trace.v1.TraceService"),
+        (
+            "grpc-message",
+            "unknown service opentelemetry.proto.collector.trace.v1.TraceService",
+        ),
     ];
     let server = Server::start([], trailers_only(&missing)).await;
-    let options = GrpcExporterOptions { compression: Compression::Zstd, ..options(&server.url()) };
+    let options = GrpcExporterOptions {
+        compression: Compression::Zstd,
+        ..options(&server.url())
+    };
     let verdict = export(&GrpcExporter::new(options).unwrap(), &traces(1).0).await;
     assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
 }
@@ -347,19 +503,31 @@ async fn mutual_tls_with_a_bearer_token() {
     let acceptor = Authority::acceptor(&authority.identity(&["localhost"]), Some(&authority), &[b"h2"]);
     let mut server = Server::start_tls([], ok(), Some(acceptor)).await;
     let ours = authority.identity(&["client"]);
-    let plain = ClientTls { ca: Some(Pem::Text(authority.pem())), ..Default::default() };
-    let mutual =
-        ClientTls { cert: Some(Pem::Text(ours.cert)), key: Some(Pem::Text(ours.key)), ..plain.clone() };
+    let plain = ClientTls {
+        ca: Some(Pem::Text(authority.pem())),
+        ..Default::default()
+    };
+    let mutual = ClientTls {
+        cert: Some(Pem::Text(ours.cert)),
+        key: Some(Pem::Text(ours.key)),
+        ..plain.clone()
+    };
     let exporter = |tls| {
         GrpcExporter::new(GrpcExporterOptions {
             tls,
-            auth: Auth::Bearer { scheme: "Bearer".into(), token: "abc".into() },
+            auth: Auth::Bearer {
+                scheme: "Bearer".into(),
+                token: "abc".into(),
+            },
             ..options(&format!("localhost:{}", server.addr.port()))
         })
         .unwrap()
     };
     assert_eq!(export(&exporter(mutual), &traces(1).0).await, delivered());
     let refused = export(&exporter(plain), &traces(1).0).await;
-    assert_eq!(server.seen.recv().await.unwrap().header("authorization"), Some("Bearer abc"));
+    assert_eq!(
+        server.seen.recv().await.unwrap().header("authorization"),
+        Some("Bearer abc")
+    );
     assert!(matches!(refused, Verdict::EndpointFault { .. }), "{refused:?}");
 }

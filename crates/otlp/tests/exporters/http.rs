@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceResponse,
+};
 use sluice_client::{Auth, Compression, Protocol, inflate};
 use sluice_otlp::exporter::{BodyEncoding, HttpExporter, HttpExporterOptions, MAX_REQUEST_BYTES};
 
@@ -11,7 +13,11 @@ use super::support::h2;
 use super::*;
 
 fn options(url: &str) -> HttpExporterOptions {
-    HttpExporterOptions { endpoint: Some(url.into()), compression: Compression::None, ..Default::default() }
+    HttpExporterOptions {
+        endpoint: Some(url.into()),
+        compression: Compression::None,
+        ..Default::default()
+    }
 }
 
 fn ok() -> Step {
@@ -38,14 +44,20 @@ async fn c8_every_signal_has_its_path_and_says_who_sends() {
         (Signal::Traces, "/otlp/v1/traces"),
         (Signal::Profiles, "/otlp/v1development/profiles"),
     ] {
-        let batch = Batch { signal, parts: vec![part(b"one".to_vec(), 1), part(b"two".to_vec(), 1)] };
+        let batch = Batch {
+            signal,
+            parts: vec![part(b"one".to_vec(), 1), part(b"two".to_vec(), 1)],
+        };
         assert_eq!(export(&exporter, &batch).await, delivered());
         let seen = server.seen.recv().await.unwrap();
         assert_eq!(seen.path, path);
         assert_eq!(seen.header("content-type"), Some("application/x-protobuf"));
         assert_eq!(seen.header("content-encoding"), None);
         let agent = seen.header("user-agent").unwrap();
-        assert!(agent.starts_with("sluice/") && agent.len() > "sluice/".len(), "{agent}");
+        assert!(
+            agent.starts_with("sluice/") && agent.len() > "sluice/".len(),
+            "{agent}"
+        );
         assert_eq!(seen.body, b"onetwo");
     }
 }
@@ -65,11 +77,23 @@ async fn every_compression_arrives_as_the_same_tree() {
         Compression::Lz4,
     ] {
         let mut server = Server::start([], ok()).await;
-        let reply = h2::Reply { status: 200, ..Default::default() };
+        let reply = h2::Reply {
+            status: 200,
+            ..Default::default()
+        };
         let mut h2_server = h2::Server::start([], h2::Step::Answer(reply)).await;
         for protocol in [Protocol::Http1, Protocol::Http2] {
-            let url = if protocol == Protocol::Http1 { server.url() } else { h2_server.url() };
-            let exporter = HttpExporter::new(HttpExporterOptions { compression, protocol, ..options(&url) }).unwrap();
+            let url = if protocol == Protocol::Http1 {
+                server.url()
+            } else {
+                h2_server.url()
+            };
+            let exporter = HttpExporter::new(HttpExporterOptions {
+                compression,
+                protocol,
+                ..options(&url)
+            })
+            .unwrap();
             assert_eq!(export(&exporter, &batch).await, delivered());
             let seen = match protocol {
                 Protocol::Http1 => server.seen.recv().await.unwrap(),
@@ -77,7 +101,11 @@ async fn every_compression_arrives_as_the_same_tree() {
             };
             assert_eq!(seen.header("content-encoding"), compression.content_encoding());
             let body = inflate(compression, &seen.body, 1 << 24).unwrap();
-            assert_eq!(ExportTraceServiceRequest::decode(body).unwrap(), tree, "{compression:?}, {protocol:?}");
+            assert_eq!(
+                ExportTraceServiceRequest::decode(body).unwrap(),
+                tree,
+                "{compression:?}, {protocol:?}"
+            );
         }
     }
 }
@@ -86,14 +114,24 @@ async fn every_compression_arrives_as_the_same_tree() {
 /// Guarantees: the content type says so, and the JSON reads back as the same tree.
 #[tokio::test]
 async fn json_is_the_same_tree() {
-    let mut server = Server::start([], Step::Answer(Reply::status(200).body("application/json", "{}"))).await;
-    let options = HttpExporterOptions { encoding: BodyEncoding::Json, ..options(&server.url()) };
+    let mut server = Server::start(
+        [],
+        Step::Answer(Reply::status(200).body("application/json", "{}")),
+    )
+    .await;
+    let options = HttpExporterOptions {
+        encoding: BodyEncoding::Json,
+        ..options(&server.url())
+    };
     let exporter = HttpExporter::new(options).unwrap();
     let (batch, tree) = traces(3);
     assert_eq!(export(&exporter, &batch).await, delivered());
     let seen = server.seen.recv().await.unwrap();
     assert_eq!(seen.header("content-type"), Some("application/json"));
-    assert_eq!(serde_json::from_slice::<ExportTraceServiceRequest>(&seen.body).unwrap(), tree);
+    assert_eq!(
+        serde_json::from_slice::<ExportTraceServiceRequest>(&seen.body).unwrap(),
+        tree
+    );
 }
 
 /// Scenario: 429, 502, 503 and 504 with Retry-After in seconds, as a date, and without.
@@ -102,7 +140,10 @@ async fn json_is_the_same_tree() {
 async fn c2_c3_retryable_statuses_and_retry_after() {
     for status in [429, 502, 503, 504] {
         let plain = verdict_on(Step::Answer(Reply::status(status).body("text/plain", "busy"))).await;
-        assert!(matches!(plain, Verdict::Retry { after: None, .. }), "{status}: {plain:?}");
+        assert!(
+            matches!(plain, Verdict::Retry { after: None, .. }),
+            "{status}: {plain:?}"
+        );
         assert!(reason(&plain).contains("busy"), "{plain:?}");
         let seconds = verdict_on(Step::Answer(Reply::status(status).header("retry-after", "17"))).await;
         assert!(
@@ -112,7 +153,12 @@ async fn c2_c3_retryable_statuses_and_retry_after() {
     }
     let date = httpdate::fmt_http_date(std::time::SystemTime::now() + Duration::from_secs(100));
     let dated = verdict_on(Step::Answer(Reply::status(503).header("retry-after", date))).await;
-    let Verdict::Retry { after: Some(after), .. } = dated else { panic!("{dated:?}") };
+    let Verdict::Retry {
+        after: Some(after), ..
+    } = dated
+    else {
+        panic!("{dated:?}")
+    };
     assert!((90..=100).contains(&after.as_secs()), "{after:?}");
 }
 
@@ -120,13 +166,25 @@ async fn c2_c3_retryable_statuses_and_retry_after() {
 /// Guarantees: each is retried, and a stall ends at the time-out.
 #[tokio::test(start_paused = true)]
 async fn c2_disconnects_and_timeouts_are_retried() {
-    for step in [Step::CutInRequest, Step::CutBeforeAnswer, Step::CutInAnswer, Step::Stall] {
+    for step in [
+        Step::CutInRequest,
+        Step::CutBeforeAnswer,
+        Step::CutInAnswer,
+        Step::Stall,
+    ] {
         let before = tokio::time::Instant::now();
         let verdict = verdict_on(step.clone()).await;
-        assert!(matches!(verdict, Verdict::Retry { after: None, .. }), "{step:?}: {verdict:?}");
+        assert!(
+            matches!(verdict, Verdict::Retry { after: None, .. }),
+            "{step:?}: {verdict:?}"
+        );
         assert!(before.elapsed() <= Duration::from_secs(31), "{step:?}");
     }
-    let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let address = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let exporter = HttpExporter::new(options(&format!("http://{address}"))).unwrap();
     let verdict = export(&exporter, &traces(1).0).await;
     assert!(matches!(verdict, Verdict::Retry { .. }), "{verdict:?}");
@@ -140,14 +198,28 @@ async fn c2_other_statuses_are_not_retried() {
     let protobuf = answers::status(3, "span 7: trace id is all zeros", None);
     for (status, content_type, body) in [
         (400, "application/x-protobuf", protobuf),
-        (422, "application/json; charset=utf-8", br#"{"code":3,"message":"span 7: trace id"}"#.to_vec()),
+        (
+            422,
+            "application/json; charset=utf-8",
+            br#"{"code":3,"message":"span 7: trace id"}"#.to_vec(),
+        ),
         (500, "text/plain", b"span 7\n".to_vec()),
-        (400, "text/html", format!("span 7 {}", "<b>".repeat(100_000)).into_bytes()),
+        (
+            400,
+            "text/html",
+            format!("span 7 {}", "<b>".repeat(100_000)).into_bytes(),
+        ),
     ] {
         let verdict = verdict_on(Step::Answer(Reply::status(status).body(content_type, body))).await;
-        assert!(matches!(verdict, Verdict::PayloadFault { .. }), "{status}: {verdict:?}");
+        assert!(
+            matches!(verdict, Verdict::PayloadFault { .. }),
+            "{status}: {verdict:?}"
+        );
         let reason = reason(&verdict);
-        assert!(reason.contains("span 7") && reason.contains(&status.to_string()) && reason.len() < 500, "{reason}");
+        assert!(
+            reason.contains("span 7") && reason.contains(&status.to_string()) && reason.len() < 500,
+            "{reason}"
+        );
     }
     let verdict = verdict_on(Step::Answer(Reply::status(413))).await;
     assert!(matches!(verdict, Verdict::TooLarge { .. }), "{verdict:?}");
@@ -155,7 +227,10 @@ async fn c2_other_statuses_are_not_retried() {
     assert!(matches!(verdict, Verdict::TooLarge { .. }), "{verdict:?}");
     for status in [401, 403, 404, 405, 407] {
         let verdict = verdict_on(Step::Answer(Reply::status(status))).await;
-        assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{status}: {verdict:?}");
+        assert!(
+            matches!(verdict, Verdict::EndpointFault { .. }),
+            "{status}: {verdict:?}"
+        );
     }
 }
 
@@ -163,10 +238,16 @@ async fn c2_other_statuses_are_not_retried() {
 /// Guarantees: not followed; the fault says where to.
 #[tokio::test]
 async fn redirects_are_not_followed() {
-    let server = Server::start([], Step::Answer(Reply::status(307).header("location", "http://elsewhere/"))).await;
+    let server = Server::start(
+        [],
+        Step::Answer(Reply::status(307).header("location", "http://elsewhere/")),
+    )
+    .await;
     let exporter = HttpExporter::new(options(&server.url())).unwrap();
     let verdict = export(&exporter, &traces(1).0).await;
-    assert!(matches!(verdict, Verdict::EndpointFault { .. }) && reason(&verdict).contains("http://elsewhere/"));
+    assert!(
+        matches!(verdict, Verdict::EndpointFault { .. }) && reason(&verdict).contains("http://elsewhere/")
+    );
     assert_eq!(server.connections(), 1);
 }
 
@@ -175,24 +256,53 @@ async fn redirects_are_not_followed() {
 #[tokio::test]
 async fn c4_partial_success_is_delivered() {
     let partial = |rejected_spans, error_message: &str| {
-        let partial_success = Some(ExportTracePartialSuccess { rejected_spans, error_message: error_message.into() });
+        let partial_success = Some(ExportTracePartialSuccess {
+            rejected_spans,
+            error_message: error_message.into(),
+        });
         ExportTraceServiceResponse { partial_success }.encode_to_vec()
     };
     let json = br#"{"partialSuccess":{"rejectedSpans":"2","errorMessage":"too old"}}"#.to_vec();
     for (content_type, body, rejected, message) in [
-        ("application/x-protobuf", partial(2, "too old"), 2, Some("too old")),
+        (
+            "application/x-protobuf",
+            partial(2, "too old"),
+            2,
+            Some("too old"),
+        ),
         ("application/json", json, 2, Some("too old")),
-        ("application/x-protobuf", partial(0, "deprecated"), 0, Some("deprecated")),
+        (
+            "application/x-protobuf",
+            partial(0, "deprecated"),
+            0,
+            Some("deprecated"),
+        ),
         ("application/x-protobuf", partial(0, ""), 0, None),
         // More than the batch holds.
         ("application/x-protobuf", partial(99, ""), 3, None),
     ] {
         let verdict = verdict_on(Step::Answer(Reply::status(200).body(content_type, body))).await;
         let message = message.map(str::to_owned);
-        assert_eq!(verdict, Verdict::Delivered { rejected, message }, "{content_type}");
+        assert_eq!(
+            verdict,
+            Verdict::Delivered { rejected, message },
+            "{content_type}"
+        );
     }
-    let verdict = verdict_on(Step::Answer(Reply::status(200).body("application/x-protobuf", "\x0a\x7f"))).await;
-    assert!(matches!(&verdict, Verdict::Delivered { rejected: 0, message: Some(_) }), "{verdict:?}");
+    let verdict = verdict_on(Step::Answer(
+        Reply::status(200).body("application/x-protobuf", "\x0a\x7f"),
+    ))
+    .await;
+    assert!(
+        matches!(
+            &verdict,
+            Verdict::Delivered {
+                rejected: 0,
+                message: Some(_)
+            }
+        ),
+        "{verdict:?}"
+    );
     assert_eq!(verdict_on(Step::Answer(Reply::status(202))).await, delivered());
 }
 
@@ -202,7 +312,16 @@ async fn c4_partial_success_is_delivered() {
 async fn c5_sizes_are_bounded() {
     let long = Reply::status(200).body("application/x-protobuf", vec![0x0a; (4 << 20) + 1]);
     let verdict = verdict_on(Step::Answer(long)).await;
-    assert!(matches!(&verdict, Verdict::Delivered { rejected: 0, message: Some(_) }), "{verdict:?}");
+    assert!(
+        matches!(
+            &verdict,
+            Verdict::Delivered {
+                rejected: 0,
+                message: Some(_)
+            }
+        ),
+        "{verdict:?}"
+    );
 
     let mut server = Server::start([], ok()).await;
     let exporter = HttpExporter::new(HttpExporterOptions {
@@ -214,7 +333,9 @@ async fn c5_sizes_are_bounded() {
     let verdict = export(&exporter, &logs(MAX_REQUEST_BYTES)).await;
     assert!(matches!(verdict, Verdict::TooLarge { .. }), "{verdict:?}");
     assert!(server.seen.try_recv().is_err());
-    let default = HttpExporter::new(options(&server.url())).unwrap().max_request_bytes();
+    let default = HttpExporter::new(options(&server.url()))
+        .unwrap()
+        .max_request_bytes();
     assert!(default < 20 << 20);
 }
 
@@ -239,7 +360,10 @@ async fn c6_requests_are_concurrent() {
 async fn c9_no_empty_envelope_is_sent() {
     let server = Server::start([], ok()).await;
     let exporter = HttpExporter::new(options(&server.url())).unwrap();
-    let batch = Batch { signal: Signal::Metrics, parts: vec![part(Vec::new(), 0)] };
+    let batch = Batch {
+        signal: Signal::Metrics,
+        parts: vec![part(Vec::new(), 0)],
+    };
     assert_eq!(export(&exporter, &batch).await, delivered());
     assert_eq!(server.connections(), 0);
 }
@@ -250,8 +374,14 @@ async fn c9_no_empty_envelope_is_sent() {
 async fn headers_and_credentials_arrive() {
     let mut server = Server::start([], ok()).await;
     let exporter = HttpExporter::new(HttpExporterOptions {
-        headers: vec![("X-Scope-OrgID".into(), "a".into()), ("Host".into(), "backend.example".into())],
-        auth: Auth::Basic { username: "Aladdin".into(), password: "open sesame".into() },
+        headers: vec![
+            ("X-Scope-OrgID".into(), "a".into()),
+            ("Host".into(), "backend.example".into()),
+        ],
+        auth: Auth::Basic {
+            username: "Aladdin".into(),
+            password: "open sesame".into(),
+        },
         ..options(&server.url())
     })
     .unwrap();
@@ -259,7 +389,10 @@ async fn headers_and_credentials_arrive() {
     let seen = server.seen.recv().await.unwrap();
     assert_eq!(seen.header("x-scope-orgid"), Some("a"));
     assert_eq!(seen.header("host"), Some("backend.example"));
-    assert_eq!(seen.header("authorization"), Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
+    assert_eq!(
+        seen.header("authorization"),
+        Some("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==")
+    );
 }
 
 /// Scenario: a destination that does not read zstd and says so with 415 and Accept-Encoding.
@@ -275,10 +408,22 @@ async fn an_unread_compression_falls_back() {
     .unwrap();
     let (batch, _) = traces(2);
     let first = export(&exporter, &batch).await;
-    assert!(matches!(first, Verdict::Retry { after: Some(Duration::ZERO), .. }), "{first:?}");
+    assert!(
+        matches!(
+            first,
+            Verdict::Retry {
+                after: Some(Duration::ZERO),
+                ..
+            }
+        ),
+        "{first:?}"
+    );
     assert_eq!(export(&exporter, &batch).await, delivered());
     server.seen.recv().await.unwrap();
-    assert_eq!(server.seen.recv().await.unwrap().header("content-encoding"), Some("gzip"));
+    assert_eq!(
+        server.seen.recv().await.unwrap().header("content-encoding"),
+        Some("gzip")
+    );
 }
 
 /// Scenario: a signal without an endpoint.

@@ -26,48 +26,92 @@ use sluice_pipeline::{Batch, Exporter, Part, Verdict};
 fn trace(n: u8) -> ExportTraceServiceRequest {
     let attribute = |key: &str, value: String| KeyValue {
         key: key.into(),
-        value: Some(AnyValue { value: Some(Value::StringValue(value)) }),
+        value: Some(AnyValue {
+            value: Some(Value::StringValue(value)),
+        }),
         ..Default::default()
     };
     let span = Span {
         trace_id: vec![n; 16],
         span_id: vec![n; 8],
         name: format!("span {n}"),
-        attributes: (0..20).map(|k| attribute(&format!("key.{k}"), format!("value {n} {k}"))).collect(),
+        attributes: (0..20)
+            .map(|k| attribute(&format!("key.{k}"), format!("value {n} {k}")))
+            .collect(),
         ..Default::default()
     };
-    let scope = ScopeSpans { spans: vec![span], ..Default::default() };
+    let scope = ScopeSpans {
+        spans: vec![span],
+        ..Default::default()
+    };
     ExportTraceServiceRequest {
-        resource_spans: vec![ResourceSpans { scope_spans: vec![scope], ..Default::default() }],
+        resource_spans: vec![ResourceSpans {
+            scope_spans: vec![scope],
+            ..Default::default()
+        }],
     }
 }
 
 /// `count` spans, one to a part, and the tree they are together.
 fn traces(count: u8) -> (Batch, ExportTraceServiceRequest) {
     let requests: Vec<_> = (1..=count).map(trace).collect();
-    let parts = requests.iter().map(|request| part(request.encode_to_vec(), 1)).collect();
+    let parts = requests
+        .iter()
+        .map(|request| part(request.encode_to_vec(), 1))
+        .collect();
     let tree = ExportTraceServiceRequest {
-        resource_spans: requests.into_iter().flat_map(|request| request.resource_spans).collect(),
+        resource_spans: requests
+            .into_iter()
+            .flat_map(|request| request.resource_spans)
+            .collect(),
     };
-    (Batch { signal: Signal::Traces, parts }, tree)
+    (
+        Batch {
+            signal: Signal::Traces,
+            parts,
+        },
+        tree,
+    )
 }
 
 /// Log records whose bodies are `len` bytes together.
 fn logs(len: usize) -> Batch {
-    let body = AnyValue { value: Some(Value::StringValue("x".repeat(len))) };
-    let record = LogRecord { body: Some(body), ..Default::default() };
-    let scope_logs = vec![ScopeLogs { log_records: vec![record], ..Default::default() }];
-    let request =
-        ExportLogsServiceRequest { resource_logs: vec![ResourceLogs { scope_logs, ..Default::default() }] };
-    Batch { signal: Signal::Logs, parts: vec![part(request.encode_to_vec(), 1)] }
+    let body = AnyValue {
+        value: Some(Value::StringValue("x".repeat(len))),
+    };
+    let record = LogRecord {
+        body: Some(body),
+        ..Default::default()
+    };
+    let scope_logs = vec![ScopeLogs {
+        log_records: vec![record],
+        ..Default::default()
+    }];
+    let request = ExportLogsServiceRequest {
+        resource_logs: vec![ResourceLogs {
+            scope_logs,
+            ..Default::default()
+        }],
+    };
+    Batch {
+        signal: Signal::Logs,
+        parts: vec![part(request.encode_to_vec(), 1)],
+    }
 }
 
 fn part(body: Vec<u8>, items: u64) -> Part {
-    Part { body: Bytes::from(body), items, frame: None }
+    Part {
+        body: Bytes::from(body),
+        items,
+        frame: None,
+    }
 }
 
 fn delivered() -> Verdict {
-    Verdict::Delivered { rejected: 0, message: None }
+    Verdict::Delivered {
+        rejected: 0,
+        message: None,
+    }
 }
 
 /// The words of a verdict.

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTracePartialSuccess, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceResponse,
+};
 use sluice_client::Compression;
 use sluice_otlp::exporter::{GrpcExporter, GrpcExporterOptions};
 use tokio::sync::mpsc;
@@ -29,7 +33,10 @@ impl TraceService for Receiver {
         let name = request.resource_spans[0].scope_spans[0].spans[0].name.clone();
         let _ = self.0.send(request);
         let partial = |rejected_spans, words: &str| {
-            let partial_success = Some(ExportTracePartialSuccess { rejected_spans, error_message: words.into() });
+            let partial_success = Some(ExportTracePartialSuccess {
+                rejected_spans,
+                error_message: words.into(),
+            });
             Ok(Response::new(ExportTraceServiceResponse { partial_success }))
         };
         match name.as_str() {
@@ -57,7 +64,8 @@ async fn server(
             let (stream, _) = listener.accept().await.unwrap();
             let service = service.clone();
             tokio::spawn(async move {
-                let calls = service_fn(move |request: hyper::Request<Incoming>| service.clone().call(request));
+                let calls =
+                    service_fn(move |request: hyper::Request<Incoming>| service.clone().call(request));
                 let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                     .serve_connection(TokioIo::new(stream), calls)
                     .await;
@@ -68,7 +76,12 @@ async fn server(
 }
 
 fn exporter(url: &str, compression: Compression) -> GrpcExporter {
-    GrpcExporter::new(GrpcExporterOptions { endpoint: url.into(), compression, ..Default::default() }).unwrap()
+    GrpcExporter::new(GrpcExporterOptions {
+        endpoint: url.into(),
+        compression,
+        ..Default::default()
+    })
+    .unwrap()
 }
 
 /// Scenario: a batch in each compression tonic reads; its answers compressed.
@@ -95,13 +108,25 @@ async fn tonic_reads_every_compression() {
 async fn tonic_answers_are_understood() {
     let (url, _told) = server(|service| service.send_compressed(CompressionEncoding::Gzip)).await;
     let exporter = exporter(&url, Compression::None);
-    let one = |n| Batch { signal: Signal::Traces, parts: vec![part(trace(n).encode_to_vec(), 1)] };
-    let partial = Verdict::Delivered { rejected: 1, message: Some("one of them".into()) };
+    let one = |n| Batch {
+        signal: Signal::Traces,
+        parts: vec![part(trace(n).encode_to_vec(), 1)],
+    };
+    let partial = Verdict::Delivered {
+        rejected: 1,
+        message: Some("one of them".into()),
+    };
     assert_eq!(export(&exporter, &one(2)).await, partial);
     let later = export(&exporter, &one(3)).await;
-    assert!(matches!(later, Verdict::Retry { after: Some(after), .. } if after.as_secs() == 4), "{later:?}");
+    assert!(
+        matches!(later, Verdict::Retry { after: Some(after), .. } if after.as_secs() == 4),
+        "{later:?}"
+    );
     assert!(reason(&later).contains("wär schön, später"), "{later:?}");
-    assert!(matches!(export(&exporter, &one(4)).await, Verdict::PayloadFault { .. }));
+    assert!(matches!(
+        export(&exporter, &one(4)).await,
+        Verdict::PayloadFault { .. }
+    ));
 }
 
 /// Scenario: tonic without compression support, with its default message limit, and another service.
@@ -110,11 +135,17 @@ async fn tonic_answers_are_understood() {
 async fn tonic_refusals_are_understood() {
     let (url, _told) = server(|service| service.max_decoding_message_size(1000)).await;
     let compressing = exporter(&url, Compression::Zstd);
-    let small = Batch { signal: Signal::Traces, parts: vec![part(trace(1).encode_to_vec()[..0].to_vec(), 0)] };
+    let small = Batch {
+        signal: Signal::Traces,
+        parts: vec![part(trace(1).encode_to_vec()[..0].to_vec(), 0)],
+    };
     assert_eq!(export(&compressing, &small).await, delivered());
     let (batch, _) = traces(100);
     let first = export(&compressing, &batch).await;
-    assert!(matches!(first, Verdict::Retry { after: Some(_), .. }), "{first:?}");
+    assert!(
+        matches!(first, Verdict::Retry { after: Some(_), .. }),
+        "{first:?}"
+    );
     let second = export(&compressing, &batch).await;
     assert!(matches!(second, Verdict::TooLarge { .. }), "{second:?}");
     let (unknown, _told) = server(|service| service).await;
