@@ -17,7 +17,10 @@ use sluice_wire::{Depth, Kind, Limit, Request, count, split, validate};
 /// CPU nanoseconds of this thread.
 fn cpu_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0)
+    text.split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Median CPU nanoseconds of one call.
@@ -58,7 +61,10 @@ fn main() {
     ] {
         for (source, body) in [
             ("otlp-wire", otlp_wire::body(kind)),
-            ("gateway", Generator::new(Spec::gateway(signal)).next_request().body),
+            (
+                "gateway",
+                Generator::new(Spec::gateway(signal)).next_request().body,
+            ),
             ("mixed", Generator::new(Spec::mixed(signal)).next_request().body),
         ] {
             let body: Bytes = body;
