@@ -11,27 +11,30 @@
 #   docker run --rm sluice --config /etc/sluice/config.yaml --set exporters.otlp/backend.compression=gzip
 #
 # Any Debian-like image with rustup and a C compiler builds it; it compiles on the machine's own
-# architecture and cross-compiles for the other. Needs BuildKit (or buildah), for --platform.
+# architecture and cross-compiles for the other. Needs BuildKit (or buildah), for --platform. Stop it with
+# time to drain its queues: docker stop --time 40, terminationGracePeriodSeconds: 40.
 ARG BUILDER=rust:1.95-bookworm
 
 FROM --platform=$BUILDPLATFORM ${BUILDER} AS build
 ARG TARGETARCH
 WORKDIR /src
 # Before the sources, so that it is done once: a compiler for the other architecture, where it is needed.
-RUN case "$TARGETARCH-$(dpkg --print-architecture)" in \
+RUN own=$(dpkg --print-architecture); arch=${TARGETARCH:-$own}; echo "$arch" >/arch; \
+    case "$arch-$own" in \
         amd64-amd64 | arm64-arm64) packages= ;; \
         arm64-*) packages="gcc-aarch64-linux-gnu libc6-dev-arm64-cross" ;; \
         amd64-*) packages="gcc-x86-64-linux-gnu libc6-dev-amd64-cross" ;; \
-        *) echo "no sluice for $TARGETARCH" >&2; exit 1 ;; \
+        *) echo "no sluice for $arch" >&2; exit 1 ;; \
     esac; \
     if [ -n "$packages" ]; then \
         apt-get update -q && apt-get install -q -y --no-install-recommends $packages \
             && rm -rf /var/lib/apt/lists/*; \
     fi
 COPY . .
-RUN deploy/build-static.sh "$TARGETARCH" \
+RUN arch=$(cat /arch) \
+    && deploy/build-static.sh "$arch" \
     && mkdir -p /image/var/lib/sluice /image/etc/sluice \
-    && cp "target/static/$TARGETARCH/sluice" /image/sluice \
+    && cp "target/static/$arch/sluice" /image/sluice \
     && cp config/gateway.yaml /image/etc/sluice/config.yaml
 
 FROM scratch
