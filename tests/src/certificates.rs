@@ -39,10 +39,16 @@ impl Authority {
     pub fn issue(&self, extra: &str) -> Identity {
         let names = ["localhost", "127.0.0.1", extra].map(str::to_owned).to_vec();
         let mut params = CertificateParams::new(names).unwrap();
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
-        Identity { certificate: certificate.pem(), key: key.serialize_pem() }
+        Identity {
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+        }
     }
 }
 
@@ -50,7 +56,10 @@ impl Identity {
     /// Writes `NAME.crt` and `NAME.key` to `dir`, each in one step.
     pub fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         let put = |extension: &str, text: &str| {
-            let (new, path) = (dir.join(format!("{name}.new")), dir.join(format!("{name}.{extension}")));
+            let (new, path) = (
+                dir.join(format!("{name}.new")),
+                dir.join(format!("{name}.{extension}")),
+            );
             std::fs::write(&new, text).unwrap();
             std::fs::rename(&new, &path).unwrap();
             path
@@ -62,7 +71,9 @@ impl Identity {
 /// A TLS client that trusts `ca` only, with or without a certificate of its own.
 pub fn client_tls(ca: &Authority, identity: Option<&Identity>, alpn: &[&str]) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(ca.pem().as_bytes()).unwrap())
+        .unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -37,13 +37,19 @@ impl Config {
     /// An OTLP/HTTP exporter `otlphttp/NAME` to `sink`, without delay; `more` are further settings.
     pub fn http_exporter(self, name: &str, sink: &Sink, more: &str) -> Self {
         let endpoint = format!("endpoint: http://{}", sink.address());
-        self.exporter(&format!("otlphttp/{name}"), &join(&[&endpoint, &defaults(more), more]))
+        self.exporter(
+            &format!("otlphttp/{name}"),
+            &join(&[&endpoint, &defaults(more), more]),
+        )
     }
 
     /// An OTLP/gRPC exporter `otlp/NAME` to `sink`, without delay; `more` are further settings.
     pub fn grpc_exporter(self, name: &str, sink: &Sink, more: &str) -> Self {
         let endpoint = format!("endpoint: http://{}, tls: {{insecure: true}}", sink.address());
-        self.exporter(&format!("otlp/{name}"), &join(&[&endpoint, &defaults(more), more]))
+        self.exporter(
+            &format!("otlp/{name}"),
+            &join(&[&endpoint, &defaults(more), more]),
+        )
     }
 
     /// Any exporter.
@@ -93,13 +99,18 @@ impl Config {
         let mut text = String::new();
         let grpc = join(&["endpoint: \"127.0.0.1:0\"", &self.grpc]);
         let http = join(&["endpoint: \"127.0.0.1:0\"", &self.http]);
-        let receiver = join(&[&format!("protocols: {{grpc: {{{grpc}}}, http: {{{http}}}}}"), &self.receiver]);
+        let receiver = join(&[
+            &format!("protocols: {{grpc: {{{grpc}}}, http: {{{http}}}}}"),
+            &self.receiver,
+        ]);
         let _ = writeln!(text, "receivers:\n  otlp: {{{receiver}}}");
         let mut extensions = vec![("health_check".to_owned(), "endpoint: \"127.0.0.1:0\"".to_owned())];
         extensions.extend(self.extensions.iter().cloned());
-        for (section, components) in
-            [("processors", &self.processors), ("exporters", &self.exporters), ("extensions", &extensions)]
-        {
+        for (section, components) in [
+            ("processors", &self.processors),
+            ("exporters", &self.exporters),
+            ("extensions", &extensions),
+        ] {
             if !components.is_empty() {
                 let _ = writeln!(text, "{section}:");
             }
@@ -108,7 +119,11 @@ impl Config {
             }
         }
         let ids = |components: &[(String, String)]| {
-            components.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(", ")
+            components
+                .iter()
+                .map(|(id, _)| id.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let _ = writeln!(
             text,
@@ -130,10 +145,24 @@ impl Config {
 }
 
 fn defaults(more: &str) -> String {
-    let unless = |key: &str, text: &str| if more.contains(key) { String::new() } else { text.to_owned() };
-    join(&[&unless("sending_queue", AT_ONCE), &unless("retry_on_failure", SOON)])
+    let unless = |key: &str, text: &str| {
+        if more.contains(key) {
+            String::new()
+        } else {
+            text.to_owned()
+        }
+    };
+    join(&[
+        &unless("sending_queue", AT_ONCE),
+        &unless("retry_on_failure", SOON),
+    ])
 }
 
 fn join(parts: &[&str]) -> String {
-    parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(", ")
+    parts
+        .iter()
+        .filter(|part| !part.is_empty())
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ")
 }

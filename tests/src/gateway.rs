@@ -103,7 +103,10 @@ impl Gateway {
             .kill_on_drop(true)
             .spawn()
             .unwrap_or_else(|error| panic!("{} did not start: {error}", binary().display()));
-        let log = Log { lines: Arc::default(), grew: watch::Sender::new(0) };
+        let log = Log {
+            lines: Arc::default(),
+            grew: watch::Sender::new(0),
+        };
         tokio::spawn(log.clone().follow(child.stdout.take().unwrap()));
         tokio::spawn(log.clone().follow(child.stderr.take().unwrap()));
 
@@ -121,7 +124,11 @@ impl Gateway {
             }
         };
         let ready = within("the gateway says that it is ready", ready).await;
-        assert!(ready, "the gateway did not start with\n{yaml}\nit said\n{}", log.text());
+        assert!(
+            ready,
+            "the gateway did not start with\n{yaml}\nit said\n{}",
+            log.text()
+        );
         let bound = log
             .text()
             .lines()
@@ -132,7 +139,12 @@ impl Gateway {
                 Some((name.to_owned(), address))
             })
             .collect();
-        let gateway = Self { child, log, bound, dir };
+        let gateway = Self {
+            child,
+            log,
+            bound,
+            dir,
+        };
         eventually("/ready answers 200", || async {
             (get(gateway.bound("health_check"), "/ready").await?.status == 200).then_some(())
         })
@@ -142,7 +154,10 @@ impl Gateway {
 
     /// Where the listener of that name listens.
     pub fn bound(&self, name: &str) -> SocketAddr {
-        *self.bound.get(name).unwrap_or_else(|| panic!("no listener {name}; there are {:?}", self.bound))
+        *self
+            .bound
+            .get(name)
+            .unwrap_or_else(|| panic!("no listener {name}; there are {:?}", self.bound))
     }
 
     /// The OTLP/gRPC listener.
@@ -210,7 +225,10 @@ impl Gateway {
                     .collect(),
                 queued: number(&total["queued"]),
             };
-            assert!(account.balanced(), "accepted + recovered != delivered + dropped + queued: {account:?}");
+            assert!(
+                account.balanced(),
+                "accepted + recovered != delivered + dropped + queued: {account:?}"
+            );
             account
         });
         accounts.collect()
@@ -218,8 +236,16 @@ impl Gateway {
 
     /// The account of one exporter over all pipelines.
     pub async fn account(&self, exporter: &str) -> Account {
-        let mut sum = Account { exporter: exporter.to_owned(), ..Account::default() };
-        for line in self.ledger().await.into_iter().filter(|line| line.exporter == exporter) {
+        let mut sum = Account {
+            exporter: exporter.to_owned(),
+            ..Account::default()
+        };
+        for line in self
+            .ledger()
+            .await
+            .into_iter()
+            .filter(|line| line.exporter == exporter)
+        {
             sum.accepted += line.accepted;
             sum.recovered += line.recovered;
             sum.delivered += line.delivered;
@@ -247,7 +273,10 @@ impl Gateway {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
-        let done = std::process::Command::new("kill").arg("-TERM").arg(self.pid().to_string()).status();
+        let done = std::process::Command::new("kill")
+            .arg("-TERM")
+            .arg(self.pid().to_string())
+            .status();
         assert!(done.is_ok_and(|status| status.success()), "kill -TERM failed");
     }
 
@@ -258,12 +287,17 @@ impl Gateway {
         let log = self.log.clone();
         let last = async {
             let mut grew = log.grew.subscribe();
-            while status.code().is_some() && !(log.text().contains("stopped; nothing") || log.text().contains("they are lost")) {
+            while status.code().is_some()
+                && !(log.text().contains("stopped; nothing") || log.text().contains("they are lost"))
+            {
                 grew.changed().await.unwrap();
             }
         };
         let _ = tokio::time::timeout(std::time::Duration::from_secs(5), last).await;
-        Exit { code: status.code(), log: self.log.text() }
+        Exit {
+            code: status.code(),
+            log: self.log.text(),
+        }
     }
 
     /// Stops it by SIGTERM: everything must be settled, balanced, and the exit code 0.
@@ -311,11 +345,16 @@ pub struct Metrics(String);
 impl Metrics {
     /// The sum of all samples of `name` whose labels contain all of `labels` (`reason="memory"`).
     pub fn sum(&self, name: &str, labels: &[&str]) -> f64 {
-        let samples = self.0.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
-            let (series, value) = line.rsplit_once(' ')?;
-            let (found, has) = series.split_once('{').unwrap_or((series, ""));
-            (found == name && labels.iter().all(|label| has.contains(label))).then(|| value.parse::<f64>().unwrap())
-        });
+        let samples = self
+            .0
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| {
+                let (series, value) = line.rsplit_once(' ')?;
+                let (found, has) = series.split_once('{').unwrap_or((series, ""));
+                (found == name && labels.iter().all(|label| has.contains(label)))
+                    .then(|| value.parse::<f64>().unwrap())
+            });
         samples.sum()
     }
 

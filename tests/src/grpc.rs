@@ -67,13 +67,19 @@ struct Delay {
 impl GrpcReply {
     /// A trailer, or a header of a trailers-only answer.
     pub fn trailer(&self, name: &str) -> Option<&str> {
-        self.trailers.get(name).or_else(|| self.headers.get(name)).map(|value| value.to_str().unwrap())
+        self.trailers
+            .get(name)
+            .or_else(|| self.headers.get(name))
+            .map(|value| value.to_str().unwrap())
     }
 
     /// `grpc-status`.
     pub fn code(&self) -> u32 {
         let status = self.trailer("grpc-status");
-        status.unwrap_or_else(|| panic!("no grpc-status in {self:?}")).parse().unwrap()
+        status
+            .unwrap_or_else(|| panic!("no grpc-status in {self:?}"))
+            .parse()
+            .unwrap()
     }
 
     /// `grpc-message`, still percent-encoded.
@@ -85,14 +91,20 @@ impl GrpcReply {
     pub fn only_message(&self) -> Bytes {
         assert!(self.body.len() >= 5, "no message in {self:?}");
         let length = u32::from_be_bytes(self.body[1..5].try_into().unwrap()) as usize;
-        assert_eq!((self.body[0], self.body.len()), (0, 5 + length), "not one plain message: {self:?}");
+        assert_eq!(
+            (self.body[0], self.body.len()),
+            (0, 5 + length),
+            "not one plain message: {self:?}"
+        );
         self.body.slice(5..)
     }
 
     /// `grpc-status-details-bin`, decoded.
     pub fn details(&self) -> Option<RpcStatus> {
         let text = self.trailer("grpc-status-details-bin")?;
-        let bytes = base64::engine::general_purpose::STANDARD_NO_PAD.decode(text.trim_end_matches('=')).unwrap();
+        let bytes = base64::engine::general_purpose::STANDARD_NO_PAD
+            .decode(text.trim_end_matches('='))
+            .unwrap();
         Some(prost::Message::decode(&bytes[..]).unwrap())
     }
 
@@ -118,7 +130,9 @@ pub struct GrpcConnection {
 impl GrpcConnection {
     /// On plain TCP.
     pub async fn open(address: SocketAddr) -> std::io::Result<Self> {
-        Self::on(TcpStream::connect(address).await?, &address.to_string()).await.map_err(std::io::Error::other)
+        Self::on(TcpStream::connect(address).await?, &address.to_string())
+            .await
+            .map_err(std::io::Error::other)
     }
 
     /// On any stream.
@@ -127,7 +141,11 @@ impl GrpcConnection {
         authority: &str,
     ) -> Result<Self, h2::Error> {
         let (sender, connection) = h2::client::handshake(stream).await?;
-        Ok(Self { sender, authority: authority.to_owned(), driver: tokio::spawn(connection) })
+        Ok(Self {
+            sender,
+            authority: authority.to_owned(),
+            driver: tokio::spawn(connection),
+        })
     }
 
     /// The head of a call: what every gRPC client sends, and `headers`, where an empty value removes one.
@@ -136,12 +154,20 @@ impl GrpcConnection {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = format!("http://{}{path}", self.authority).parse().unwrap();
         *request.version_mut() = http::Version::HTTP_2;
-        let usual = [("te", "trailers"), ("content-type", "application/grpc"), ("user-agent", "sluice-tests")];
+        let usual = [
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+            ("user-agent", "sluice-tests"),
+        ];
         for (name, value) in usual.iter().chain(headers) {
             let name: HeaderName = name.parse().unwrap();
             match value.is_empty() {
                 true => drop(request.headers_mut().remove(name)),
-                false => drop(request.headers_mut().insert(name, HeaderValue::from_str(value).unwrap())),
+                false => drop(
+                    request
+                        .headers_mut()
+                        .insert(name, HeaderValue::from_str(value).unwrap()),
+                ),
             }
         }
         request
@@ -166,7 +192,12 @@ impl GrpcConnection {
             data.extend_from_slice(&piece);
         }
         let trailers = stream.trailers().await?.unwrap_or_default();
-        Ok(GrpcReply { http_status: head.status.as_u16(), headers: head.headers, trailers, body: data.freeze() })
+        Ok(GrpcReply {
+            http_status: head.status.as_u16(),
+            headers: head.headers,
+            trailers,
+            body: data.freeze(),
+        })
     }
 
     /// Calls `path` with the body `framed`.
@@ -193,7 +224,9 @@ impl GrpcConnection {
 
     /// Whether the connection has ended, or will before the deadline although this side keeps it open.
     pub async fn closed_by_peer(&mut self) -> Result<(), h2::Error> {
-        within("the server closes the connection", &mut self.driver).await.unwrap()
+        within("the server closes the connection", &mut self.driver)
+            .await
+            .unwrap()
     }
 }
 
@@ -207,7 +240,10 @@ pub async fn grpc_call(
     let framed = framed.into();
     within(&format!("an answer to the call of {path}"), async {
         let mut connection = GrpcConnection::open(address).await.unwrap();
-        connection.call(path, headers, framed).await.unwrap_or_else(|error| panic!("{path}: {error}"))
+        connection
+            .call(path, headers, framed)
+            .await
+            .unwrap_or_else(|error| panic!("{path}: {error}"))
     })
     .await
 }

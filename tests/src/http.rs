@@ -95,23 +95,31 @@ pub enum HttpConnection {
 impl HttpConnection {
     /// HTTP/1.1 on plain TCP.
     pub async fn http1(address: SocketAddr) -> std::io::Result<Self> {
-        Self::http1_on(TcpStream::connect(address).await?).await.map_err(std::io::Error::other)
+        Self::http1_on(TcpStream::connect(address).await?)
+            .await
+            .map_err(std::io::Error::other)
     }
 
     /// h2 on plain TCP, with prior knowledge.
     pub async fn http2(address: SocketAddr) -> std::io::Result<Self> {
-        Self::http2_on(TcpStream::connect(address).await?).await.map_err(std::io::Error::other)
+        Self::http2_on(TcpStream::connect(address).await?)
+            .await
+            .map_err(std::io::Error::other)
     }
 
     /// HTTP/1.1 on any stream.
-    pub async fn http1_on(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> hyper::Result<Self> {
+    pub async fn http1_on(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> hyper::Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(Self::Http1(sender))
     }
 
     /// h2 on any stream.
-    pub async fn http2_on(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> hyper::Result<Self> {
+    pub async fn http2_on(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> hyper::Result<Self> {
         let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(Self::Http2(sender))
@@ -131,7 +139,12 @@ impl HttpConnection {
         };
         let (head, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
-        Ok(Reply { status: head.status.as_u16(), version: head.version, headers: head.headers, body })
+        Ok(Reply {
+            status: head.status.as_u16(),
+            version: head.version,
+            headers: head.headers,
+            body,
+        })
     }
 }
 
@@ -146,19 +159,33 @@ pub fn request(
     let mut request = Request::new(Full::new(body.into()));
     *request.method_mut() = method;
     *request.uri_mut() = format!("http://{address}{path}").parse().unwrap();
-    request.headers_mut().insert("host", HeaderValue::from_str(&address.to_string()).unwrap());
+    request
+        .headers_mut()
+        .insert("host", HeaderValue::from_str(&address.to_string()).unwrap());
     for (name, value) in headers {
         let name: HeaderName = name.parse().unwrap();
-        request.headers_mut().append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        request
+            .headers_mut()
+            .append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
     request
 }
 
 /// Posts on a connection of its own.
-pub async fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Reply {
+pub async fn post(
+    address: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Reply {
     let request = request(Method::POST, address, path, headers, body);
     within(&format!("an answer to POST {path}"), async {
-        HttpConnection::http1(address).await.unwrap().send(request).await.unwrap()
+        HttpConnection::http1(address)
+            .await
+            .unwrap()
+            .send(request)
+            .await
+            .unwrap()
     })
     .await
 }
@@ -166,5 +193,10 @@ pub async fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)], bod
 /// Gets a page; `None` when nobody answers.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Option<Reply> {
     let request = request(Method::GET, address, path, &[], Bytes::new());
-    HttpConnection::http1(address).await.ok()?.send(request).await.ok()
+    HttpConnection::http1(address)
+        .await
+        .ok()?
+        .send(request)
+        .await
+        .ok()
 }

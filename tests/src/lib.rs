@@ -4,7 +4,10 @@
 //! Nothing here sleeps to wait for something: every wait is for an event and has a deadline that a
 //! loaded machine keeps ([`DEADLINE`]).
 
-#![allow(clippy::unwrap_used, reason = "a failure in the harness is a failure of the test")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure in the harness is a failure of the test"
+)]
 
 mod certificates;
 mod config;
@@ -22,7 +25,9 @@ pub use config::Config;
 pub use gateway::{Account, Exit, Gateway, Metrics};
 pub use grpc::{GrpcConnection, GrpcReply, code, frame, grpc_call};
 pub use http::{HttpConnection, Reply, RpcStatus, post, request};
-pub use payloads::{deflated, every_value, gzipped, lz4, profile, sample, snappy_block, snappy_framed, zlib, zstd};
+pub use payloads::{
+    deflated, every_value, gzipped, lz4, profile, sample, snappy_block, snappy_framed, zlib, zstd,
+};
 pub use raw::{RawHttp, RawReply};
 pub use sink::{Answer, Arrived, Kind, Sink};
 pub use tree::{Items, items_of};

@@ -4,7 +4,9 @@ use std::io::Write;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList};
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList,
+};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
@@ -20,18 +22,26 @@ pub fn sample(kind: Kind, seed: u64) -> Vec<u8> {
         Kind::Traces => sluice_loadgen::Signal::Traces,
         Kind::Profiles => return profile(seed),
     };
-    let spec = Spec { variants: 1, ..Spec::mixed(signal).items(50).seed(seed).lane(seed as u32) };
+    let spec = Spec {
+        variants: 1,
+        ..Spec::mixed(signal).items(50).seed(seed).lane(seed as u32)
+    };
     Generator::new(spec).next_request().body.to_vec()
 }
 
 /// A request with a profile in it: bytes that only the framing of the outermost messages is known of.
 pub fn profile(seed: u64) -> Vec<u8> {
     use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-    use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesDictionary, ResourceProfiles, ScopeProfiles};
+    use opentelemetry_proto::tonic::profiles::v1development::{
+        Profile, ProfilesDictionary, ResourceProfiles, ScopeProfiles,
+    };
     ExportProfilesServiceRequest {
         resource_profiles: vec![ResourceProfiles {
             scope_profiles: vec![ScopeProfiles {
-                profiles: vec![Profile { profile_id: seed.to_be_bytes().repeat(2), ..Profile::default() }],
+                profiles: vec![Profile {
+                    profile_id: seed.to_be_bytes().repeat(2),
+                    ..Profile::default()
+                }],
                 ..ScopeProfiles::default()
             }],
             ..ResourceProfiles::default()
@@ -47,12 +57,24 @@ pub fn profile(seed: u64) -> Vec<u8> {
 /// A log record with attributes of every type, nested and at the limits of their ranges.
 pub fn every_value() -> ExportLogsServiceRequest {
     let any = |value| Some(AnyValue { value: Some(value) });
-    let attribute = |key: &str, value: Option<AnyValue>| KeyValue { key: key.into(), value, ..KeyValue::default() };
+    let attribute = |key: &str, value: Option<AnyValue>| KeyValue {
+        key: key.into(),
+        value,
+        ..KeyValue::default()
+    };
     let list = |values: Vec<Value>| {
-        Value::ArrayValue(ArrayValue { values: values.into_iter().map(|value| AnyValue { value: Some(value) }).collect() })
+        Value::ArrayValue(ArrayValue {
+            values: values
+                .into_iter()
+                .map(|value| AnyValue { value: Some(value) })
+                .collect(),
+        })
     };
     let attributes = vec![
-        attribute("string", any(Value::StringValue("λ \u{1F980} \"quoted\" \\ \u{0}".into()))),
+        attribute(
+            "string",
+            any(Value::StringValue("λ \u{1F980} \"quoted\" \\ \u{0}".into())),
+        ),
         attribute("empty", any(Value::StringValue(String::new()))),
         attribute("bool", any(Value::BoolValue(false))),
         attribute("max", any(Value::IntValue(i64::MAX))),
@@ -61,10 +83,19 @@ pub fn every_value() -> ExportLogsServiceRequest {
         attribute("tiny", any(Value::DoubleValue(f64::MIN_POSITIVE))),
         attribute("infinite", any(Value::DoubleValue(f64::NEG_INFINITY))),
         attribute("bytes", any(Value::BytesValue(vec![0, 255, 128, 10]))),
-        attribute("array", any(list(vec![Value::IntValue(1), Value::StringValue("two".into()), list(vec![])]))),
+        attribute(
+            "array",
+            any(list(vec![
+                Value::IntValue(1),
+                Value::StringValue("two".into()),
+                list(vec![]),
+            ])),
+        ),
         attribute(
             "map",
-            any(Value::KvlistValue(KeyValueList { values: vec![attribute("inner", any(Value::BoolValue(true)))] })),
+            any(Value::KvlistValue(KeyValueList {
+                values: vec![attribute("inner", any(Value::BoolValue(true)))],
+            })),
         ),
         attribute("nothing", None),
         attribute("unset", Some(AnyValue { value: None })),
@@ -84,7 +115,11 @@ pub fn every_value() -> ExportLogsServiceRequest {
     };
     ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
-            resource: Some(Resource { attributes: attributes.clone(), dropped_attributes_count: 7, ..Resource::default() }),
+            resource: Some(Resource {
+                attributes: attributes.clone(),
+                dropped_attributes_count: 7,
+                ..Resource::default()
+            }),
             scope_logs: vec![ScopeLogs {
                 scope: Some(InstrumentationScope {
                     name: "scope".into(),

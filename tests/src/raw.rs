@@ -30,14 +30,20 @@ pub struct RawReply {
 impl RawReply {
     /// The first header of that name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
 impl RawHttp {
     /// Connects.
     pub async fn connect(address: SocketAddr) -> Self {
-        Self { stream: TcpStream::connect(address).await.unwrap(), unread: Vec::new() }
+        Self {
+            stream: TcpStream::connect(address).await.unwrap(),
+            unread: Vec::new(),
+        }
     }
 
     /// Writes; false when the server no longer reads.
@@ -58,7 +64,11 @@ impl RawHttp {
     }
 
     async fn more(&mut self) -> bool {
-        let read = within("the server says something, or closes", self.stream.read_buf(&mut self.unread)).await;
+        let read = within(
+            "the server says something, or closes",
+            self.stream.read_buf(&mut self.unread),
+        )
+        .await;
         matches!(read, Ok(read) if read > 0)
     }
 
@@ -87,7 +97,12 @@ impl RawHttp {
                 (name.to_ascii_lowercase(), value.trim().to_owned())
             })
             .collect();
-        let mut reply = RawReply { line, status, headers, body: Vec::new() };
+        let mut reply = RawReply {
+            line,
+            status,
+            headers,
+            body: Vec::new(),
+        };
         if method == "HEAD" || status < 200 || status == 204 {
             return Some(reply);
         }
@@ -98,7 +113,11 @@ impl RawHttp {
             }
             reply.body = self.unread.drain(..length).collect();
         } else {
-            assert_eq!(reply.header("transfer-encoding"), None, "no answer here is chunked: {reply:?}");
+            assert_eq!(
+                reply.header("transfer-encoding"),
+                None,
+                "no answer here is chunked: {reply:?}"
+            );
             while self.more().await {}
             reply.body = std::mem::take(&mut self.unread);
         }

@@ -63,7 +63,9 @@ impl Kind {
     }
 
     fn of_path(path: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.http_path() == path || kind.grpc_path() == path)
+        Kind::ALL
+            .into_iter()
+            .find(|kind| kind.http_path() == path || kind.grpc_path() == path)
     }
 }
 
@@ -102,7 +104,10 @@ pub enum Answer {
     /// Refuses it with a gRPC status, and a `RetryInfo`.
     Grpc(u32, Option<Duration>),
     /// Answers only after the future is done.
-    After(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>, Box<Answer>),
+    After(
+        Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>,
+        Box<Answer>,
+    ),
     /// Never answers.
     Stall,
 }
@@ -153,7 +158,11 @@ impl Sink {
             connections: watch::Sender::new(0),
         });
         let server = tokio::spawn(serve(listener, shared.clone()));
-        Self { address, shared, server: Mutex::new(Some(server)) }
+        Self {
+            address,
+            shared,
+            server: Mutex::new(Some(server)),
+        }
     }
 
     /// A port on which nobody listens until [`Sink::up`].
@@ -211,7 +220,11 @@ impl Sink {
 
     /// All items of a signal that were taken.
     pub fn items(&self, kind: Kind) -> Items {
-        self.taken().iter().filter(|arrived| arrived.kind == kind).map(Arrived::items).collect()
+        self.taken()
+            .iter()
+            .filter(|arrived| arrived.kind == kind)
+            .map(Arrived::items)
+            .collect()
     }
 
     /// Waits until `ready` has something to say about this sink.
@@ -265,7 +278,11 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             shared.connections.send_modify(|connections| *connections += 1);
             let service = service_fn(|request| answer(request, shared.clone()));
             let mut builder = auto::Builder::new(TokioExecutor::new());
-            builder.http2().max_concurrent_streams(1000).initial_stream_window_size(4 << 20).initial_connection_window_size(16 << 20);
+            builder
+                .http2()
+                .max_concurrent_streams(1000)
+                .initial_stream_window_size(4 << 20)
+                .initial_connection_window_size(16 << 20);
             // A connection that breaks is the other side's business.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
@@ -275,7 +292,11 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<SinkBody>, hyper::Error> {
     let (head, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+    let header = |name: &str| {
+        head.headers
+            .get(name)
+            .map(|value| value.to_str().unwrap().to_owned())
+    };
     let content_type = header("content-type").unwrap_or_default();
     let grpc = content_type.starts_with("application/grpc");
     let Some(kind) = Kind::of_path(head.uri.path()) else {
@@ -285,12 +306,26 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         true => {
             let length = u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize;
             assert_eq!(body.len(), 5 + length, "not one message");
-            let encoding = if body[0] == 1 { header("grpc-encoding").unwrap() } else { "identity".into() };
+            let encoding = if body[0] == 1 {
+                header("grpc-encoding").unwrap()
+            } else {
+                "identity".into()
+            };
             inflate(&encoding, body.slice(5..), true)
         }
-        false => inflate(&header("content-encoding").unwrap_or_else(|| "identity".into()), body, false),
+        false => inflate(
+            &header("content-encoding").unwrap_or_else(|| "identity".into()),
+            body,
+            false,
+        ),
     };
-    let arrived = Arrived { kind, grpc, version: head.version, headers: head.headers, body: message };
+    let arrived = Arrived {
+        kind,
+        grpc,
+        version: head.version,
+        headers: head.headers,
+        body: message,
+    };
     let script = shared.script.lock().unwrap().clone();
     let mut answer = script(&arrived);
     if let Answer::Stall | Answer::After(..) = answer {
@@ -346,20 +381,30 @@ struct PartialSuccess {
 
 fn reply(grpc: bool, answer: &Answer, content_type: &str) -> Response<SinkBody> {
     let partial_success = match answer {
-        Answer::Partial(rejected, message) => {
-            Some(PartialSuccess { rejected: *rejected as i64, error_message: (*message).to_owned() })
-        }
+        Answer::Partial(rejected, message) => Some(PartialSuccess {
+            rejected: *rejected as i64,
+            error_message: (*message).to_owned(),
+        }),
         _ => None,
     };
     let success = ExportResponse { partial_success }.encode_to_vec();
     let mut response = Response::new(SinkBody::default());
     if grpc {
-        response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        response
+            .headers_mut()
+            .insert("content-type", HeaderValue::from_static("application/grpc"));
         let mut trailers = HeaderMap::new();
         match answer {
             Answer::Grpc(code, retry) => {
                 trailers.insert("grpc-status", HeaderValue::from(*code));
-                trailers.insert("grpc-message", HeaderValue::from_static("scripted"));
+                // Without RetryInfo it is about the size, and says so as gRPC libraries do.
+                let message = match (*code, retry) {
+                    (crate::code::RESOURCE_EXHAUSTED, None) => {
+                        "grpc: received message larger than max (2 vs. 1)"
+                    }
+                    _ => "scripted",
+                };
+                trailers.insert("grpc-message", HeaderValue::from_static(message));
                 if let Some(delay) = retry {
                     trailers.insert("grpc-status-details-bin", details(*code, *delay));
                 }
@@ -374,14 +419,22 @@ fn reply(grpc: bool, answer: &Answer, content_type: &str) -> Response<SinkBody> 
         return response;
     }
     let content_type = HeaderValue::from_str(content_type).unwrap();
-    response.headers_mut().insert("content-type", content_type.clone());
+    response
+        .headers_mut()
+        .insert("content-type", content_type.clone());
     match answer {
         Answer::Http(status, retry_after) => {
             *response.status_mut() = StatusCode::from_u16(*status).unwrap();
             if let Some(seconds) = retry_after {
-                response.headers_mut().insert("retry-after", HeaderValue::from(*seconds));
+                response
+                    .headers_mut()
+                    .insert("retry-after", HeaderValue::from(*seconds));
             }
-            let status = RpcStatus { code: 0, message: "scripted".into(), details: vec![] };
+            let status = RpcStatus {
+                code: 0,
+                message: "scripted".into(),
+                details: vec![],
+            };
             response.body_mut().data = Some(status.encode_to_vec().into());
         }
         Answer::Grpc(..) => panic!("a gRPC answer to an HTTP request"),
@@ -405,9 +458,21 @@ fn details(code: u32, delay: Duration) -> HeaderValue {
         #[prost(message, optional, tag = "1")]
         delay: Option<Pair>,
     }
-    let info = RetryInfo { delay: Some(Pair { seconds: delay.as_secs() as i64, nanos: delay.subsec_nanos() as i32 }) };
-    let any = Any { type_url: "type.googleapis.com/google.rpc.RetryInfo".into(), value: info.encode_to_vec() };
-    let status = RpcStatus { code: code as i32, message: "scripted".into(), details: vec![any] };
+    let info = RetryInfo {
+        delay: Some(Pair {
+            seconds: delay.as_secs() as i64,
+            nanos: delay.subsec_nanos() as i32,
+        }),
+    };
+    let any = Any {
+        type_url: "type.googleapis.com/google.rpc.RetryInfo".into(),
+        value: info.encode_to_vec(),
+    };
+    let status = RpcStatus {
+        code: code as i32,
+        message: "scripted".into(),
+        details: vec![any],
+    };
     let text = base64::engine::general_purpose::STANDARD_NO_PAD.encode(status.encode_to_vec());
     HeaderValue::from_str(&text).unwrap()
 }
@@ -416,12 +481,28 @@ fn inflate(encoding: &str, body: Bytes, grpc: bool) -> Bytes {
     let mut out = Vec::new();
     match encoding {
         "identity" => return body,
-        "gzip" => drop(flate2::read::MultiGzDecoder::new(&body[..]).read_to_end(&mut out).unwrap()),
+        "gzip" => drop(
+            flate2::read::MultiGzDecoder::new(&body[..])
+                .read_to_end(&mut out)
+                .unwrap(),
+        ),
         "zstd" => out = ::zstd::decode_all(&body[..]).unwrap(),
-        "deflate" | "zlib" => drop(flate2::read::ZlibDecoder::new(&body[..]).read_to_end(&mut out).unwrap()),
-        "snappy" if grpc => drop(snap::read::FrameDecoder::new(&body[..]).read_to_end(&mut out).unwrap()),
+        "deflate" | "zlib" => drop(
+            flate2::read::ZlibDecoder::new(&body[..])
+                .read_to_end(&mut out)
+                .unwrap(),
+        ),
+        "snappy" if grpc => drop(
+            snap::read::FrameDecoder::new(&body[..])
+                .read_to_end(&mut out)
+                .unwrap(),
+        ),
         "snappy" => out = snap::raw::Decoder::new().decompress_vec(&body).unwrap(),
-        "lz4" => drop(lz4_flex::frame::FrameDecoder::new(&body[..]).read_to_end(&mut out).unwrap()),
+        "lz4" => drop(
+            lz4_flex::frame::FrameDecoder::new(&body[..])
+                .read_to_end(&mut out)
+                .unwrap(),
+        ),
         other => panic!("the exporter sent encoding {other}"),
     }
     out.into()

@@ -91,8 +91,12 @@ pub fn items_of(kind: Kind, body: &[u8]) -> Items {
                     let scope = Walk::scope(spans.scope, &spans.schema_url);
                     for mut span in spans.spans {
                         sorted(&mut span.attributes);
-                        span.events.iter_mut().for_each(|event| sorted(&mut event.attributes));
-                        span.links.iter_mut().for_each(|link| sorted(&mut link.attributes));
+                        span.events
+                            .iter_mut()
+                            .for_each(|event| sorted(&mut event.attributes));
+                        span.links
+                            .iter_mut()
+                            .for_each(|link| sorted(&mut link.attributes));
                         walk.item(&resource, &scope, span);
                     }
                 }
@@ -130,7 +134,12 @@ pub fn items_of(kind: Kind, body: &[u8]) -> Items {
 }
 
 impl Walk {
-    fn metric(&mut self, resource: &str, scope: &str, mut metric: opentelemetry_proto::tonic::metrics::v1::Metric) {
+    fn metric(
+        &mut self,
+        resource: &str,
+        scope: &str,
+        mut metric: opentelemetry_proto::tonic::metrics::v1::Metric,
+    ) {
         sorted(&mut metric.metadata);
         macro_rules! each_point {
             ($kind:ident, $data:ident) => {{
@@ -150,7 +159,9 @@ impl Walk {
             ($kind:ident, $data:ident) => {{
                 for mut point in $data.data_points {
                     sorted(&mut point.attributes);
-                    let one = Data::$kind(opentelemetry_proto::tonic::metrics::v1::$kind { data_points: vec![point] });
+                    let one = Data::$kind(opentelemetry_proto::tonic::metrics::v1::$kind {
+                        data_points: vec![point],
+                    });
                     let mut metric = metric.clone();
                     metric.data = Some(one);
                     self.item(resource, scope, metric);

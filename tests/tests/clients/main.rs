@@ -20,7 +20,11 @@ impl Bench {
     async fn new() -> Self {
         let (sink, reference) = (Sink::start().await, Sink::start().await);
         let gateway = Gateway::start(&Config::new().grpc_exporter("sink", &sink, "compression: zstd")).await;
-        Self { gateway, sink, reference }
+        Self {
+            gateway,
+            sink,
+            reference,
+        }
     }
 
     /// Waits until everything that reached the reference has passed the gateway, and compares.
@@ -28,13 +32,26 @@ impl Bench {
         let ledger = self.gateway.settled().await;
         for (kind, least) in least {
             let expected: Items = self.reference.items(*kind);
-            assert!(expected.len() >= *least, "the client sent only {} {kind:?} items", expected.len());
-            self.sink.wait_for(*kind, expected.len()).await.assert_same(&expected);
+            assert!(
+                expected.len() >= *least,
+                "the client sent only {} {kind:?} items",
+                expected.len()
+            );
+            self.sink
+                .wait_for(*kind, expected.len())
+                .await
+                .assert_same(&expected);
         }
-        let (accepted, delivered): (u64, u64) =
-            (ledger.iter().map(|line| line.accepted).sum(), ledger.iter().map(|line| line.delivered).sum());
+        let (accepted, delivered): (u64, u64) = (
+            ledger.iter().map(|line| line.accepted).sum(),
+            ledger.iter().map(|line| line.delivered).sum(),
+        );
         let arrived: usize = Kind::STABLE.iter().map(|kind| self.sink.items(*kind).len()).sum();
-        assert_eq!((accepted, delivered), (arrived as u64, arrived as u64), "{ledger:?}");
+        assert_eq!(
+            (accepted, delivered),
+            (arrived as u64, arrived as u64),
+            "{ledger:?}"
+        );
         self.gateway.stop().await;
     }
 }

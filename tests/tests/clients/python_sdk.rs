@@ -23,14 +23,23 @@ fn python() -> PathBuf {
         return python;
     }
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv));
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
+    let pip = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--requirement",
+    ];
     run(Command::new(&python).args(pip).arg(&requirements));
     std::fs::write(made, wanted).unwrap();
     python
 }
 
 fn run(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
         output.status.success(),
         "{command:?} failed\n{}{}",
@@ -57,11 +66,18 @@ async fn sends(transport: &'static str, compression: &'static str) {
         for (name, _) in settings {
             command.env_remove(name);
         }
-        command.arg(script).args([transport, compression, &address.to_string(), &reference.to_string()]);
+        command.arg(script).args([
+            transport,
+            compression,
+            &address.to_string(),
+            &reference.to_string(),
+        ]);
         run(&mut command);
     };
     tokio::task::spawn_blocking(send).await.unwrap();
-    bench.assert_equal(&[(Kind::Traces, 31), (Kind::Logs, 40), (Kind::Metrics, 100)]).await;
+    bench
+        .assert_equal(&[(Kind::Traces, 31), (Kind::Logs, 40), (Kind::Metrics, 100)])
+        .await;
 }
 
 /// Scenario: the Python SDK sends spans, metrics and log records with attributes of every type over gRPC.

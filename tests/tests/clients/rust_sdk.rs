@@ -9,7 +9,8 @@ use opentelemetry::metrics::MeterProvider;
 use opentelemetry::trace::{Link, Span, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Array, Context, InstrumentationScope, Key, KeyValue, Value};
 use opentelemetry_otlp::{
-    Compression, LogExporter, MetricExporter, Protocol, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+    Compression, LogExporter, MetricExporter, Protocol, SpanExporter, WithExportConfig, WithHttpConfig,
+    WithTonicConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -32,14 +33,27 @@ macro_rules! exporter {
     ($exporter:ident, $way:expr, $address:expr, $path:expr) => {
         match $way {
             Way::Grpc(gzip) => {
-                let builder = $exporter::builder().with_tonic().with_endpoint(format!("http://{}", $address));
-                let builder = if gzip { builder.with_compression(Compression::Gzip) } else { builder };
+                let builder = $exporter::builder()
+                    .with_tonic()
+                    .with_endpoint(format!("http://{}", $address));
+                let builder = if gzip {
+                    builder.with_compression(Compression::Gzip)
+                } else {
+                    builder
+                };
                 builder.with_timeout(TIMEOUT).build().unwrap()
             }
             Way::Http(protocol, gzip) => {
                 let endpoint = format!("http://{}{}", $address, $path);
-                let builder = $exporter::builder().with_http().with_endpoint(endpoint).with_protocol(protocol);
-                let builder = if gzip { builder.with_compression(Compression::Gzip) } else { builder };
+                let builder = $exporter::builder()
+                    .with_http()
+                    .with_endpoint(endpoint)
+                    .with_protocol(protocol);
+                let builder = if gzip {
+                    builder.with_compression(Compression::Gzip)
+                } else {
+                    builder
+                };
                 builder.with_timeout(TIMEOUT).build().unwrap()
             }
         }
@@ -80,8 +94,14 @@ fn attributes(index: i64) -> Vec<KeyValue> {
         KeyValue::new("max", i64::MAX),
         KeyValue::new("min", i64::MIN),
         KeyValue::new("double", 0.1 + 0.2),
-        KeyValue::new("strings", Value::Array(Array::String(vec!["a".into(), "".into()]))),
-        KeyValue::new("ints", Value::Array(Array::I64(vec![1, -1, 9_007_199_254_740_993]))),
+        KeyValue::new(
+            "strings",
+            Value::Array(Array::String(vec!["a".into(), "".into()])),
+        ),
+        KeyValue::new(
+            "ints",
+            Value::Array(Array::I64(vec![1, -1, 9_007_199_254_740_993])),
+        ),
         KeyValue::new("doubles", Value::Array(Array::F64(vec![1.5, -2.5e-300]))),
         KeyValue::new("bools", Value::Array(Array::Bool(vec![true, false]))),
         KeyValue::new("index", index),
@@ -106,7 +126,11 @@ fn send(way: Way, gateway: SocketAddr, reference: SocketAddr) {
         .with_batch_exporter(exporter!(SpanExporter, REFERENCE, reference, "/v1/traces"))
         .build();
     let tracer = tracers.tracer_with_scope(scope());
-    let root = tracer.span_builder("root").with_kind(SpanKind::Server).with_attributes(attributes(0)).start(&tracer);
+    let root = tracer
+        .span_builder("root")
+        .with_kind(SpanKind::Server)
+        .with_attributes(attributes(0))
+        .start(&tracer);
     let context = Context::new().with_span(root);
     for index in 0..30 {
         let link = Link::new(context.span().span_context().clone(), attributes(index), 0);
@@ -143,7 +167,8 @@ fn send(way: Way, gateway: SocketAddr, reference: SocketAddr) {
     for index in 0..40_u64 {
         let mut record = logger.create_log_record();
         record.set_timestamp(std::time::UNIX_EPOCH + Duration::from_nanos(1_767_225_600_000_000_000 + index));
-        record.set_observed_timestamp(std::time::UNIX_EPOCH + Duration::from_nanos(1_767_225_600_000_000_001));
+        record
+            .set_observed_timestamp(std::time::UNIX_EPOCH + Duration::from_nanos(1_767_225_600_000_000_001));
         record.set_severity_number(Severity::Warn2);
         record.set_severity_text("WARN2");
         record.set_event_name("an.event");
@@ -160,10 +185,19 @@ fn send(way: Way, gateway: SocketAddr, reference: SocketAddr) {
         exporter!(MetricExporter, way, gateway, "/v1/metrics"),
         exporter!(MetricExporter, REFERENCE, reference, "/v1/metrics"),
     );
-    let reader = PeriodicReader::builder(tee).with_interval(Duration::from_secs(3600)).build();
-    let meters = SdkMeterProvider::builder().with_resource(resource).with_reader(reader).build();
+    let reader = PeriodicReader::builder(tee)
+        .with_interval(Duration::from_secs(3600))
+        .build();
+    let meters = SdkMeterProvider::builder()
+        .with_resource(resource)
+        .with_reader(reader)
+        .build();
     let meter = meters.meter_with_scope(scope());
-    let counter = meter.u64_counter("counter").with_unit("By").with_description("Bytes counted.").build();
+    let counter = meter
+        .u64_counter("counter")
+        .with_unit("By")
+        .with_description("Bytes counted.")
+        .build();
     let updown = meter.i64_up_down_counter("updown").build();
     let gauge = meter.f64_gauge("gauge").build();
     let histogram = meter.f64_histogram("histogram").build();
@@ -191,8 +225,13 @@ async fn sends(way: Way) {
         let _entered = runtime.enter();
         send(way, address, reference);
     });
-    tokio::task::spawn_blocking(|| thread.join()).await.unwrap().expect("the SDK sends everything");
-    bench.assert_equal(&[(Kind::Traces, 31), (Kind::Logs, 40), (Kind::Metrics, 80)]).await;
+    tokio::task::spawn_blocking(|| thread.join())
+        .await
+        .unwrap()
+        .expect("the SDK sends everything");
+    bench
+        .assert_equal(&[(Kind::Traces, 31), (Kind::Logs, 40), (Kind::Metrics, 80)])
+        .await;
 }
 
 /// Scenario: crate `opentelemetry-otlp` sends spans, metrics and log records with attributes of every type

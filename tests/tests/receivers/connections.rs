@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::Method;
 use sluice_tests::{
-    Answer, Config, Gateway, GrpcConnection, HttpConnection, Kind, RawHttp, Sink, code, frame, post, request, sample,
-    within,
+    Answer, Config, Gateway, GrpcConnection, HttpConnection, Kind, RawHttp, Sink, code, frame, post, request,
+    sample, within,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -37,9 +37,9 @@ fn hold(sink: &Sink) -> Arc<Notify> {
 #[tokio::test(flavor = "multi_thread")]
 async fn g6_max_connection_age_lets_calls_finish() {
     let sink = Sink::start().await;
-    let config = Config::new().http_exporter("sink", &sink, CONFIRMED).grpc(
-        "keepalive: {server_parameters: {max_connection_age: 1s, max_connection_age_grace: 120s}}",
-    );
+    let config = Config::new()
+        .http_exporter("sink", &sink, CONFIRMED)
+        .grpc("keepalive: {server_parameters: {max_connection_age: 1s, max_connection_age_grace: 120s}}");
     let gateway = Gateway::start(&config).await;
     let release = hold(&sink);
     let body = sample(Kind::Traces, 1);
@@ -48,7 +48,8 @@ async fn g6_max_connection_age_lets_calls_finish() {
     let mut sender = connection.sender().ready().await.unwrap();
     let (response, mut stream) = sender.send_request(head, false).unwrap();
     stream.send_data(frame(0, &body), true).unwrap();
-    sink.until("the call reaches the sink", |sink| sink.refused().pop()).await;
+    sink.until("the call reaches the sink", |sink| sink.refused().pop())
+        .await;
     // Once GOAWAY is here, no new call can be started.
     sluice_tests::eventually("the server says GOAWAY", || {
         let sender = sender.clone();
@@ -56,7 +57,10 @@ async fn g6_max_connection_age_lets_calls_finish() {
     })
     .await;
     release.notify_one();
-    let mut answer = within("the old call is answered", response).await.unwrap().into_body();
+    let mut answer = within("the old call is answered", response)
+        .await
+        .unwrap()
+        .into_body();
     while answer.data().await.is_some() {}
     assert_eq!(answer.trailers().await.unwrap().unwrap()["grpc-status"], "0");
     drop((answer, stream, sender));
@@ -74,9 +78,9 @@ async fn g6_max_connection_age_lets_calls_finish() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g6_the_grace_ends() {
     let sink = Sink::start().await;
-    let config = Config::new().http_exporter("sink", &sink, CONFIRMED).grpc(
-        "keepalive: {server_parameters: {max_connection_age: 500ms, max_connection_age_grace: 500ms}}",
-    );
+    let config = Config::new()
+        .http_exporter("sink", &sink, CONFIRMED)
+        .grpc("keepalive: {server_parameters: {max_connection_age: 500ms, max_connection_age_grace: 500ms}}");
     let gateway = Gateway::start(&config).await;
     let release = hold(&sink);
     let body = sample(Kind::Traces, 1);
@@ -96,7 +100,10 @@ async fn g6_idle_connections_are_closed() {
     let config = Config::to(&sink).grpc("keepalive: {server_parameters: {max_connection_idle: 1s}}");
     let gateway = Gateway::start(&config).await;
     let mut connection = GrpcConnection::open(gateway.grpc()).await.unwrap();
-    let reply = connection.call(Kind::Logs.grpc_path(), &[], frame(0, &[])).await.unwrap();
+    let reply = connection
+        .call(Kind::Logs.grpc_path(), &[], frame(0, &[]))
+        .await
+        .unwrap();
     assert_eq!(reply.code(), code::OK);
     // How it ends is the server's choice; that it ends is what counts.
     drop(connection.closed_by_peer().await);
@@ -112,16 +119,35 @@ async fn g6_keepalive_finds_dead_clients() {
     let config = Config::to(&sink).grpc("keepalive: {server_parameters: {time: 1s, timeout: 1s}}");
     let gateway = Gateway::start(&config).await;
     let mut alive = GrpcConnection::open(gateway.grpc()).await.unwrap();
-    assert_eq!(alive.call(Kind::Logs.grpc_path(), &[], frame(0, &[])).await.unwrap().code(), code::OK);
+    assert_eq!(
+        alive
+            .call(Kind::Logs.grpc_path(), &[], frame(0, &[]))
+            .await
+            .unwrap()
+            .code(),
+        code::OK
+    );
 
     let mut dead = TcpStream::connect(gateway.grpc()).await.unwrap();
     // The preface and empty SETTINGS, and never an acknowledgement of anything.
-    dead.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    dead.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
     let mut said = Vec::new();
     // A reset is an end as good as any.
     drop(within("the silent client is closed", dead.read_to_end(&mut said)).await);
-    assert!(said.windows(5).any(|frame| frame == [0, 0, 8, 6, 0]), "no PING in {said:?}");
-    assert_eq!(alive.call(Kind::Logs.grpc_path(), &[], frame(0, &[])).await.unwrap().code(), code::OK);
+    assert!(
+        said.windows(5).any(|frame| frame == [0, 0, 8, 6, 0]),
+        "no PING in {said:?}"
+    );
+    assert_eq!(
+        alive
+            .call(Kind::Logs.grpc_path(), &[], frame(0, &[]))
+            .await
+            .unwrap()
+            .code(),
+        code::OK
+    );
     gateway.stop().await;
 }
 
@@ -158,7 +184,11 @@ async fn slow_heads_are_closed() {
     for client in clients {
         let said = within("a slow client is closed", client).await.unwrap();
         // Nothing, or an answer that says why.
-        assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 408"), "{}", String::from_utf8_lossy(&said));
+        assert!(
+            said.is_empty() || said.starts_with(b"HTTP/1.1 408"),
+            "{}",
+            String::from_utf8_lossy(&said)
+        );
     }
     gateway.stop().await;
 }
@@ -178,11 +208,18 @@ async fn slow_bodies_are_closed() {
     let call = connection.head(Kind::Logs.grpc_path(), &[]);
     let mut sender = connection.sender().ready().await.unwrap();
     let (response, mut stream) = sender.send_request(call, false).unwrap();
-    stream.send_data([&[0, 0, 0x10, 0, 0][..], &[0; 1000]].concat().into(), false).unwrap();
+    stream
+        .send_data([&[0, 0, 0x10, 0, 0][..], &[0; 1000]].concat().into(), false)
+        .unwrap();
 
     let body = sample(Kind::Logs, 1);
     for _ in 0..5 {
-        assert_eq!(post(gateway.http(), "/v1/logs", &[PROTOBUF], body.clone()).await.status, 200);
+        assert_eq!(
+            post(gateway.http(), "/v1/logs", &[PROTOBUF], body.clone())
+                .await
+                .status,
+            200
+        );
     }
     assert_eq!(raw.reply().await.expect("an answer").status, 408);
     let response = within("an answer", response).await.unwrap();
@@ -215,12 +252,20 @@ async fn h2_streams_are_independent() {
     let sink = Sink::start().await;
     let gateway = Gateway::start(&Config::to(&sink)).await;
     let connection = HttpConnection::http2(gateway.http()).await.unwrap();
-    let HttpConnection::Http2(sender) = connection else { unreachable!("just made") };
+    let HttpConnection::Http2(sender) = connection else {
+        unreachable!("just made")
+    };
     let bodies: Vec<_> = (0..100).map(|seed| sample(Kind::Logs, seed)).collect();
     let calls: Vec<_> = bodies
         .iter()
         .map(|body| {
-            let request = request(Method::POST, gateway.http(), "/v1/logs", &[PROTOBUF], body.clone());
+            let request = request(
+                Method::POST,
+                gateway.http(),
+                "/v1/logs",
+                &[PROTOBUF],
+                body.clone(),
+            );
             let mut sender = sender.clone();
             tokio::spawn(async move { sender.send_request(request).await.unwrap().status().as_u16() })
         })

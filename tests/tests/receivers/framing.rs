@@ -11,7 +11,9 @@ const FINAL: [u32; 3] = [code::INVALID_ARGUMENT, code::INTERNAL, code::UNIMPLEME
 
 async fn call(connection: &mut GrpcConnection, headers: &[(&str, &str)], pieces: &[Bytes]) -> GrpcReply {
     let head = connection.head(Kind::Traces.grpc_path(), headers);
-    sluice_tests::within("an answer", connection.send(head, pieces)).await.unwrap()
+    sluice_tests::within("an answer", connection.send(head, pieces))
+        .await
+        .unwrap()
 }
 
 /// Scenario: the compressed flag set without `grpc-encoding`, and with `identity`.
@@ -21,7 +23,12 @@ async fn compressed_flag_without_encoding_is_internal() {
     let (_sink, gateway) = pair().await;
     let mut connection = GrpcConnection::open(gateway.grpc()).await.unwrap();
     for headers in [&[][..], &[("grpc-encoding", "identity")][..]] {
-        let reply = call(&mut connection, headers, &[frame(1, &gzipped(&sample(Kind::Traces, 1)))]).await;
+        let reply = call(
+            &mut connection,
+            headers,
+            &[frame(1, &gzipped(&sample(Kind::Traces, 1)))],
+        )
+        .await;
         assert_eq!(reply.code(), code::INTERNAL, "{reply:?}");
         assert!(reply.message().contains("compressed"), "{reply:?}");
     }
@@ -37,9 +44,19 @@ async fn not_exactly_one_message() {
     let mut connection = GrpcConnection::open(gateway.grpc()).await.unwrap();
     let message = frame(0, &sample(Kind::Traces, 1));
     let two = [&message[..], &message[..]].concat();
-    for pieces in [vec![], vec![Bytes::new()], vec![two.into()], vec![message.clone(), message.clone()]] {
+    for pieces in [
+        vec![],
+        vec![Bytes::new()],
+        vec![two.into()],
+        vec![message.clone(), message.clone()],
+    ] {
         let reply = call(&mut connection, &[], &pieces).await;
-        assert_eq!(reply.code(), code::UNIMPLEMENTED, "{} pieces: {reply:?}", pieces.len());
+        assert_eq!(
+            reply.code(),
+            code::UNIMPLEMENTED,
+            "{} pieces: {reply:?}",
+            pieces.len()
+        );
     }
     assert!(sink.taken().is_empty());
     gateway.stop().await;
@@ -59,7 +76,8 @@ async fn broken_frames() {
     let middle = flipped.len() / 2;
     flipped[middle] ^= 0xff;
     let encoded = [("grpc-encoding", "gzip")];
-    let cases: Vec<(&str, &[(&str, &str)], Bytes)> = vec![
+    type Headers<'a> = &'a [(&'a str, &'a str)];
+    let cases: Vec<(&str, Headers<'_>, Bytes)> = vec![
         ("one byte", &[], good.slice(..1)),
         ("four bytes", &[], good.slice(..4)),
         ("only the prefix", &[], good.slice(..5)),
@@ -72,12 +90,19 @@ async fn broken_frames() {
         ("gzip with a flipped byte", &encoded, frame(1, &flipped)),
         ("gzip as zstd", &[("grpc-encoding", "zstd")], frame(1, &gzip)),
         ("gzip as snappy", &[("grpc-encoding", "snappy")], frame(1, &gzip)),
-        ("gzip as deflate", &[("grpc-encoding", "deflate")], frame(1, &gzip)),
+        (
+            "gzip as deflate",
+            &[("grpc-encoding", "deflate")],
+            frame(1, &gzip),
+        ),
     ];
     for (what, headers, bytes) in cases {
         let reply = call(&mut connection, headers, &[bytes]).await;
         assert!(FINAL.contains(&reply.code()), "{what}: {reply:?}");
-        assert!(!reply.message().is_empty() && reply.retry_delay().is_none(), "{what}: {reply:?}");
+        assert!(
+            !reply.message().is_empty() && reply.retry_delay().is_none(),
+            "{what}: {reply:?}"
+        );
     }
     assert!(sink.taken().is_empty());
     assert_eq!(call(&mut connection, &[], &[good]).await.code(), code::OK);
@@ -114,7 +139,8 @@ async fn a_client_that_goes_away_leaves_nothing_behind() {
         let head = connection.head(Kind::Traces.grpc_path(), &[]);
         let mut sender = connection.sender().ready().await.unwrap();
         let (response, mut body) = sender.send_request(head, false).unwrap();
-        body.send_data([&[0, 0, 0x10, 0, 0][..], &[0; 1000]].concat().into(), false).unwrap();
+        body.send_data([&[0, 0, 0x10, 0, 0][..], &[0; 1000]].concat().into(), false)
+            .unwrap();
         sluice_tests::eventually("the message is under way", || async {
             (gateway.metrics().await.sum("sluice_memory_reserved_bytes", &[]) > 0.0).then_some(())
         })
@@ -130,7 +156,10 @@ async fn a_client_that_goes_away_leaves_nothing_behind() {
     }
     let mut connection = GrpcConnection::open(gateway.grpc()).await.unwrap();
     let body = sample(Kind::Traces, 4);
-    assert_eq!(call(&mut connection, &[], &[frame(0, &body)]).await.code(), code::OK);
+    assert_eq!(
+        call(&mut connection, &[], &[frame(0, &body)]).await.code(),
+        code::OK
+    );
     sink.wait_for_same(Kind::Traces, &[body]).await;
     gateway.stop().await;
 }

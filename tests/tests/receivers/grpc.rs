@@ -13,7 +13,10 @@ async fn g1_every_service_and_no_other() {
     let mut connection = GrpcConnection::open(gateway.grpc()).await.unwrap();
     for (seed, kind) in Kind::ALL.into_iter().enumerate() {
         let body = sample(kind, seed as u64);
-        let reply = connection.call(kind.grpc_path(), &[], frame(0, &body)).await.unwrap();
+        let reply = connection
+            .call(kind.grpc_path(), &[], frame(0, &body))
+            .await
+            .unwrap();
         assert_eq!((reply.http_status, reply.code()), (200, code::OK), "{reply:?}");
         assert_eq!(reply.headers["content-type"], "application/grpc");
         sink.wait_for_same(kind, &[body]).await;
@@ -28,7 +31,11 @@ async fn g1_every_service_and_no_other() {
         "/",
     ] {
         let reply = connection.call(path, &[], frame(0, &[])).await.unwrap();
-        assert_eq!((reply.http_status, reply.code()), (200, code::UNIMPLEMENTED), "{path}: {reply:?}");
+        assert_eq!(
+            (reply.http_status, reply.code()),
+            (200, code::UNIMPLEMENTED),
+            "{path}: {reply:?}"
+        );
         assert_eq!(reply.headers["content-type"], "application/grpc");
         assert!(!reply.message().is_empty());
     }
@@ -52,7 +59,14 @@ async fn g2_oversize_is_not_retryable() {
     assert_eq!(response.headers()["grpc-status"], "8");
     assert!(!response.headers().contains_key("grpc-status-details-bin"));
     // The connection is as good as before.
-    assert_eq!(connection.call(Kind::Logs.grpc_path(), &[], frame(0, &[])).await.unwrap().code(), code::OK);
+    assert_eq!(
+        connection
+            .call(Kind::Logs.grpc_path(), &[], frame(0, &[]))
+            .await
+            .unwrap()
+            .code(),
+        code::OK
+    );
     gateway.stop().await;
 }
 
@@ -71,12 +85,20 @@ async fn g3_bad_data_is_invalid_argument() {
         ("field number 0", vec![0x00, 0x00], ""),
         ("a short trace id", in_request(&field(1, &[1, 2, 3])), "trace_id"),
         ("a long span id", in_request(&field(2, &[1; 9])), "span_id"),
-        ("a name that is not UTF-8", in_request(&field(5, &[0xff, 0xfe])), "name"),
+        (
+            "a name that is not UTF-8",
+            in_request(&field(5, &[0xff, 0xfe])),
+            "name",
+        ),
         ("a wire type that does not exist", vec![0x0f], ""),
         ("a group that does not end", vec![0x0b], ""),
     ] {
         let reply = grpc_call(gateway.grpc(), Kind::Traces.grpc_path(), &[], frame(0, &body)).await;
-        assert_eq!((reply.code(), reply.retry_delay()), (code::INVALID_ARGUMENT, None), "{what}: {reply:?}");
+        assert_eq!(
+            (reply.code(), reply.retry_delay()),
+            (code::INVALID_ARGUMENT, None),
+            "{what}: {reply:?}"
+        );
         assert!(reply.message().contains(says), "{what}: {reply:?}");
     }
     assert!(sink.taken().is_empty());
@@ -90,11 +112,22 @@ async fn g5_unknown_encoding_is_unimplemented() {
     let (_sink, gateway) = pair().await;
     for encoding in ["br", "lzma", "gzip, zstd", "x"] {
         let call = frame(1, b"whatever");
-        let reply = grpc_call(gateway.grpc(), Kind::Logs.grpc_path(), &[("grpc-encoding", encoding)], call).await;
+        let reply = grpc_call(
+            gateway.grpc(),
+            Kind::Logs.grpc_path(),
+            &[("grpc-encoding", encoding)],
+            call,
+        )
+        .await;
         assert_eq!(reply.code(), code::UNIMPLEMENTED, "{encoding}: {reply:?}");
-        let accepted = reply.trailer("grpc-accept-encoding").expect("grpc-accept-encoding");
+        let accepted = reply
+            .trailer("grpc-accept-encoding")
+            .expect("grpc-accept-encoding");
         let accepted: Vec<_> = accepted.split(',').map(str::trim).collect();
-        assert!(accepted.contains(&"gzip") && accepted.contains(&"zstd"), "{accepted:?}");
+        assert!(
+            accepted.contains(&"gzip") && accepted.contains(&"zstd"),
+            "{accepted:?}"
+        );
     }
     gateway.stop().await;
 }
@@ -104,10 +137,18 @@ async fn g5_unknown_encoding_is_unimplemented() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_content_types() {
     let (_sink, gateway) = pair().await;
-    for content_type in ["application/grpc", "application/grpc+proto", "application/grpc;charset=utf-8"] {
+    for content_type in [
+        "application/grpc",
+        "application/grpc+proto",
+        "application/grpc;charset=utf-8",
+    ] {
         let headers = [("content-type", content_type)];
         let reply = grpc_call(gateway.grpc(), Kind::Logs.grpc_path(), &headers, frame(0, &[])).await;
-        assert_eq!((reply.http_status, reply.code()), (200, code::OK), "{content_type}: {reply:?}");
+        assert_eq!(
+            (reply.http_status, reply.code()),
+            (200, code::OK),
+            "{content_type}: {reply:?}"
+        );
     }
     for content_type in ["application/grpcx", "application/x-protobuf", "text/plain", ""] {
         let headers = [("content-type", content_type)];
@@ -131,7 +172,12 @@ async fn g1_concurrent_calls_on_one_connection() {
         };
         let head = connection.head(
             Kind::Traces.grpc_path(),
-            &[("grpc-encoding", encoding), ("grpc-timeout", "30S"), ("x-tenant", "a"), ("x-bin", "AAEC")],
+            &[
+                ("grpc-encoding", encoding),
+                ("grpc-timeout", "30S"),
+                ("x-tenant", "a"),
+                ("x-bin", "AAEC"),
+            ],
         );
         let sender = connection.sender();
         tokio::spawn(async move {
@@ -157,11 +203,19 @@ async fn g1_concurrent_calls_on_one_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g1_the_callers_deadline_is_kept() {
     let sink = sluice_tests::Sink::start().await;
-    let queue = "sending_queue: {wait_for_result: true, batch: {flush_timeout: 5ms, min_size: 1}}, timeout: 1s";
-    let gateway = sluice_tests::Gateway::start(&sluice_tests::Config::new().http_exporter("sink", &sink, queue)).await;
+    let queue =
+        "sending_queue: {wait_for_result: true, batch: {flush_timeout: 5ms, min_size: 1}}, timeout: 1s";
+    let gateway =
+        sluice_tests::Gateway::start(&sluice_tests::Config::new().http_exporter("sink", &sink, queue)).await;
     sink.answer(|_| sluice_tests::Answer::Stall);
     let body = sample(Kind::Logs, 1);
-    let reply = grpc_call(gateway.grpc(), Kind::Logs.grpc_path(), &[("grpc-timeout", "300m")], frame(0, &body)).await;
+    let reply = grpc_call(
+        gateway.grpc(),
+        Kind::Logs.grpc_path(),
+        &[("grpc-timeout", "300m")],
+        frame(0, &body),
+    )
+    .await;
     assert_eq!(reply.code(), code::DEADLINE_EXCEEDED, "{reply:?}");
     sink.answer(|_| sluice_tests::Answer::Take);
     sink.wait_for_same(Kind::Logs, &[body]).await;

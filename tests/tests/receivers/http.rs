@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use http::{Method, Version};
-use sluice_tests::{Config, Gateway, HttpConnection, Kind, Sink, deflated, gzipped, post, request, sample, zstd};
+use sluice_tests::{
+    Config, Gateway, HttpConnection, Kind, Sink, deflated, gzipped, post, request, sample, zstd,
+};
 
 use crate::{JSON, PROTOBUF, assert_refused, pair};
 
@@ -16,9 +18,10 @@ async fn h1_every_signal_on_http1_and_h2() {
         let path = format!("{}?x=1", kind.http_path());
         let mut http1 = HttpConnection::http1(gateway.http()).await.unwrap();
         let mut http2 = HttpConnection::http2(gateway.http()).await.unwrap();
-        for (connection, body, version) in
-            [(&mut http1, &bodies[0], Version::HTTP_11), (&mut http2, &bodies[1], Version::HTTP_2)]
-        {
+        for (connection, body, version) in [
+            (&mut http1, &bodies[0], Version::HTTP_11),
+            (&mut http2, &bodies[1], Version::HTTP_2),
+        ] {
             let request = request(Method::POST, gateway.http(), &path, &[PROTOBUF], body.clone());
             let reply = connection.send(request).await.unwrap();
             assert_eq!((reply.status, reply.version), (200, version), "{reply:?}");
@@ -42,9 +45,29 @@ async fn h1_paths_are_configurable() {
     let config = Config::to(&sink).http("traces_url_path: /in/traces, logs_url_path: /in/logs");
     let gateway = Gateway::start(&config).await;
     let body = sample(Kind::Traces, 1);
-    assert_eq!(post(gateway.http(), "/in/traces", &[PROTOBUF], body.clone()).await.status, 200);
-    assert_refused(&post(gateway.http(), "/v1/traces", &[PROTOBUF], body.clone()).await, 404, 5, PROTOBUF.1);
-    assert_eq!(post(gateway.http(), "/v1/metrics", &[PROTOBUF], sample(Kind::Metrics, 1)).await.status, 200);
+    assert_eq!(
+        post(gateway.http(), "/in/traces", &[PROTOBUF], body.clone())
+            .await
+            .status,
+        200
+    );
+    assert_refused(
+        &post(gateway.http(), "/v1/traces", &[PROTOBUF], body.clone()).await,
+        404,
+        5,
+        PROTOBUF.1,
+    );
+    assert_eq!(
+        post(
+            gateway.http(),
+            "/v1/metrics",
+            &[PROTOBUF],
+            sample(Kind::Metrics, 1)
+        )
+        .await
+        .status,
+        200
+    );
     sink.wait_for_same(Kind::Traces, &[body]).await;
     gateway.stop().await;
 }
@@ -56,7 +79,12 @@ async fn h1_a_signal_without_a_pipeline() {
     let sink = Sink::start().await;
     let gateway = Gateway::start(&Config::to(&sink).signals(&["traces"])).await;
     for media in [PROTOBUF, JSON] {
-        assert_refused(&post(gateway.http(), "/v1/logs", &[media], "").await, 404, 5, media.1);
+        assert_refused(
+            &post(gateway.http(), "/v1/logs", &[media], "").await,
+            404,
+            5,
+            media.1,
+        );
     }
     let call = sluice_tests::frame(0, &sample(Kind::Logs, 1));
     let reply = sluice_tests::grpc_call(gateway.grpc(), Kind::Logs.grpc_path(), &[], call).await;
@@ -73,17 +101,35 @@ async fn h2_media_types() {
     let protobuf = sample(Kind::Logs, 1);
     let mut items = 0;
     for (content_type, body, answer) in [
-        ("application/x-protobuf", Bytes::from(protobuf.clone()), PROTOBUF.1),
+        (
+            "application/x-protobuf",
+            Bytes::from(protobuf.clone()),
+            PROTOBUF.1,
+        ),
         ("Application/X-Protobuf", protobuf.clone().into(), PROTOBUF.1),
-        ("application/x-protobuf; charset=utf-8", protobuf.clone().into(), PROTOBUF.1),
-        ("application/x-protobuf;messageType=\"x.y\"", protobuf.clone().into(), PROTOBUF.1),
+        (
+            "application/x-protobuf; charset=utf-8",
+            protobuf.clone().into(),
+            PROTOBUF.1,
+        ),
+        (
+            "application/x-protobuf;messageType=\"x.y\"",
+            protobuf.clone().into(),
+            PROTOBUF.1,
+        ),
         ("application/json", json.into(), JSON.1),
         ("APPLICATION/JSON", json.into(), JSON.1),
         ("application/json; charset=utf-8", json.into(), JSON.1),
         ("application/json ; charset=\"UTF-8\"", json.into(), JSON.1),
     ] {
         items += if answer == JSON.1 { 1 } else { 50 };
-        let reply = post(gateway.http(), "/v1/logs", &[("content-type", content_type)], body).await;
+        let reply = post(
+            gateway.http(),
+            "/v1/logs",
+            &[("content-type", content_type)],
+            body,
+        )
+        .await;
         assert_eq!(reply.status, 200, "{content_type}: {reply:?}");
         assert_eq!(reply.header("content-type"), Some(answer), "{content_type}");
     }
@@ -98,8 +144,17 @@ async fn h2_media_types() {
 async fn h3_undecodable_is_400_with_a_status() {
     let (sink, gateway) = pair().await;
     for media in [PROTOBUF, JSON] {
-        let good = if media == JSON { b"{}".to_vec() } else { sample(Kind::Traces, 1) };
-        assert_refused(&post(gateway.http(), "/v1/traces", &[media], "not a request").await, 400, 3, media.1);
+        let good = if media == JSON {
+            b"{}".to_vec()
+        } else {
+            sample(Kind::Traces, 1)
+        };
+        assert_refused(
+            &post(gateway.http(), "/v1/traces", &[media], "not a request").await,
+            400,
+            3,
+            media.1,
+        );
         let (gzip, zstandard) = (gzipped(&good), zstd(&good));
         let mut damaged = gzip.clone();
         *damaged.last_mut().unwrap() ^= 1;
@@ -117,7 +172,13 @@ async fn h3_undecodable_is_400_with_a_status() {
             ("snappy", vec![0xff; 20]),
             ("lz4", good.clone()),
         ] {
-            let reply = post(gateway.http(), "/v1/traces", &[media, ("content-encoding", encoding)], body).await;
+            let reply = post(
+                gateway.http(),
+                "/v1/traces",
+                &[media, ("content-encoding", encoding)],
+                body,
+            )
+            .await;
             assert_refused(&reply, 400, 3, media.1);
         }
     }
@@ -131,27 +192,73 @@ async fn h3_undecodable_is_400_with_a_status() {
 async fn h5_every_error_is_a_status_in_the_requests_encoding() {
     let (_sink, gateway) = pair().await;
     for media in [PROTOBUF, JSON] {
-        for path in ["/", "/v1", "/v1/traces/", "/v1/spans", "/V1/traces", "/v2/traces", "//v1/traces"] {
+        for path in [
+            "/",
+            "/v1",
+            "/v1/traces/",
+            "/v1/spans",
+            "/V1/traces",
+            "/v2/traces",
+            "//v1/traces",
+        ] {
             assert_refused(&post(gateway.http(), path, &[media], "").await, 404, 5, media.1);
         }
-        for method in [Method::GET, Method::PUT, Method::DELETE, Method::PATCH, Method::OPTIONS, Method::TRACE] {
+        for method in [
+            Method::GET,
+            Method::PUT,
+            Method::DELETE,
+            Method::PATCH,
+            Method::OPTIONS,
+            Method::TRACE,
+        ] {
             let request = request(method.clone(), gateway.http(), "/v1/traces", &[media], "");
-            let reply = HttpConnection::http1(gateway.http()).await.unwrap().send(request).await.unwrap();
+            let reply = HttpConnection::http1(gateway.http())
+                .await
+                .unwrap()
+                .send(request)
+                .await
+                .unwrap();
             assert_refused(&reply, 405, 12, media.1);
             assert!(reply.header("allow").unwrap().contains("POST"), "{method}");
         }
         for encoding in ["br", "compress", "gzip, gzip", "nonsense"] {
-            let reply = post(gateway.http(), "/v1/traces", &[media, ("content-encoding", encoding)], "x").await;
+            let reply = post(
+                gateway.http(),
+                "/v1/traces",
+                &[media, ("content-encoding", encoding)],
+                "x",
+            )
+            .await;
             assert_refused(&reply, 415, 3, media.1);
             // RFC 9110, 15.5.16: what would have been accepted.
-            assert!(reply.header("accept-encoding").unwrap().contains("gzip"), "{encoding}");
+            assert!(
+                reply.header("accept-encoding").unwrap().contains("gzip"),
+                "{encoding}"
+            );
         }
     }
-    for content_type in ["text/plain", "application/protobuf+x", "application/xml", "*/*", ""] {
-        let reply = post(gateway.http(), "/v1/traces", &[("content-type", content_type)], "x").await;
+    for content_type in [
+        "text/plain",
+        "application/protobuf+x",
+        "application/xml",
+        "*/*",
+        "",
+    ] {
+        let reply = post(
+            gateway.http(),
+            "/v1/traces",
+            &[("content-type", content_type)],
+            "x",
+        )
+        .await;
         assert_refused(&reply, 415, 3, JSON.1);
     }
-    assert_refused(&post(gateway.http(), "/v1/traces", &[], "x").await, 415, 3, JSON.1);
+    assert_refused(
+        &post(gateway.http(), "/v1/traces", &[], "x").await,
+        415,
+        3,
+        JSON.1,
+    );
     gateway.stop().await;
 }
 
@@ -161,8 +268,17 @@ async fn h5_every_error_is_a_status_in_the_requests_encoding() {
 async fn h7_answers_are_readable() {
     let (_sink, gateway) = pair().await;
     for accept in ["gzip", "gzip, deflate, br", "identity"] {
-        let reply = post(gateway.http(), "/v1/traces", &[JSON, ("accept-encoding", accept)], "{}").await;
-        assert_eq!((reply.status, reply.header("content-encoding"), reply.text()), (200, None, "{}"));
+        let reply = post(
+            gateway.http(),
+            "/v1/traces",
+            &[JSON, ("accept-encoding", accept)],
+            "{}",
+        )
+        .await;
+        assert_eq!(
+            (reply.status, reply.header("content-encoding"), reply.text()),
+            (200, None, "{}")
+        );
     }
     gateway.stop().await;
 }

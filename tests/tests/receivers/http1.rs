@@ -24,10 +24,14 @@ async fn chunked_bodies() {
     let (sink, gateway) = pair().await;
     let mut raw = RawHttp::connect(gateway.http()).await;
     let mut sent = Vec::new();
-    for (seed, (size, extension, trailers)) in
-        [(1, "", ""), (97, ";name=value", ""), (100, ";quoted=\"a b\"", "x-checksum: 1\r\n"), (1 << 20, "", "")]
-            .into_iter()
-            .enumerate()
+    for (seed, (size, extension, trailers)) in [
+        (1, "", ""),
+        (97, ";name=value", ""),
+        (100, ";quoted=\"a b\"", "x-checksum: 1\r\n"),
+        (1 << 20, "", ""),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let body = sample(Kind::Traces, seed as u64);
         let mut request = format!("{HEAD}transfer-encoding: chunked\r\n\r\n").into_bytes();
@@ -51,17 +55,35 @@ async fn expect_100_continue() {
     let (sink, gateway) = pair().await;
     let body = sample(Kind::Traces, 1);
     let mut raw = RawHttp::connect(gateway.http()).await;
-    assert!(raw.write(format!("{HEAD}expect: 100-continue\r\ncontent-length: {}\r\n\r\n", body.len())).await);
+    assert!(
+        raw.write(format!(
+            "{HEAD}expect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        ))
+        .await
+    );
     assert_eq!(raw.reply().await.unwrap().status, 100);
     assert!(raw.write(&body).await);
     assert_eq!(raw.reply().await.unwrap().status, 200);
     sink.wait_for_same(Kind::Traces, &[body]).await;
 
     for (head, status) in [
-        (format!("{HEAD}expect: 100-continue\r\ncontent-length: 99999999999\r\n\r\n"), 413),
-        (format!("{HEAD}expect: 100-continue\r\ncontent-encoding: br\r\ncontent-length: 5\r\n\r\n"), 415),
-        (HEAD.replace("traces", "nothing") + "expect: 100-continue\r\ncontent-length: 5\r\n\r\n", 404),
-        (format!("{HEAD}expect: the-unexpected\r\ncontent-length: 5\r\n\r\n"), 417),
+        (
+            format!("{HEAD}expect: 100-continue\r\ncontent-length: 99999999999\r\n\r\n"),
+            413,
+        ),
+        (
+            format!("{HEAD}expect: 100-continue\r\ncontent-encoding: br\r\ncontent-length: 5\r\n\r\n"),
+            415,
+        ),
+        (
+            HEAD.replace("traces", "nothing") + "expect: 100-continue\r\ncontent-length: 5\r\n\r\n",
+            404,
+        ),
+        (
+            format!("{HEAD}expect: the-unexpected\r\ncontent-length: 5\r\n\r\n"),
+            417,
+        ),
     ] {
         let mut raw = RawHttp::connect(gateway.http()).await;
         assert!(raw.write(&head).await);
@@ -93,7 +115,8 @@ async fn http_1_0() {
         assert!(raw.write(request("connection: keep-alive\r\n")).await);
         assert_eq!(raw.reply().await.unwrap().status, 200);
     }
-    sink.wait_for_same(Kind::Traces, &[body.clone(), body.clone(), body.clone()]).await;
+    sink.wait_for_same(Kind::Traces, &[body.clone(), body.clone(), body.clone()])
+        .await;
     gateway.stop().await;
 }
 
@@ -105,7 +128,11 @@ async fn pipelined_requests() {
     let body = sample(Kind::Traces, 1);
     let request = |path: &str, more: &str| {
         let head = HEAD.replace("/v1/traces", path);
-        [format!("{head}{more}content-length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat()
+        [
+            format!("{head}{more}content-length: {}\r\n\r\n", body.len()).as_bytes(),
+            &body,
+        ]
+        .concat()
     };
     let mut raw = RawHttp::connect(gateway.http()).await;
     let all = [
@@ -120,7 +147,8 @@ async fn pipelined_requests() {
         assert_eq!(raw.reply().await.unwrap().status, status);
     }
     assert!(raw.closed().await.is_empty());
-    sink.wait_for_same(Kind::Traces, &[body.clone(), body.clone(), body.clone()]).await;
+    sink.wait_for_same(Kind::Traces, &[body.clone(), body.clone(), body.clone()])
+        .await;
     gateway.stop().await;
 }
 
@@ -131,9 +159,16 @@ async fn other_methods() {
     let (_sink, gateway) = pair().await;
     let mut raw = RawHttp::connect(gateway.http()).await;
     for method in ["GET", "HEAD", "BREW"] {
-        assert!(raw.write(format!("{method} /v1/traces HTTP/1.1\r\nhost: x\r\n\r\n")).await);
+        assert!(
+            raw.write(format!("{method} /v1/traces HTTP/1.1\r\nhost: x\r\n\r\n"))
+                .await
+        );
         let reply = raw.reply_to(method).await.unwrap();
-        assert_eq!((reply.status, reply.header("allow")), (405, Some("POST")), "{method}: {reply:?}");
+        assert_eq!(
+            (reply.status, reply.header("allow")),
+            (405, Some("POST")),
+            "{method}: {reply:?}"
+        );
         assert!(reply.header("date").is_some(), "RFC 9110, 6.6.1: {reply:?}");
     }
     assert!(raw.write(format!("{HEAD}content-length: 0\r\n\r\n")).await);
@@ -151,24 +186,60 @@ async fn malformed_heads() {
     let media = "content-type: application/x-protobuf\r\n";
     for (what, head) in [
         ("no host", format!("{post}{media}content-length: 0\r\n\r\n")),
-        ("two hosts", format!("{post}host: a\r\nhost: b\r\n{media}content-length: 0\r\n\r\n")),
-        ("lengths that differ", format!("{HEAD}content-length: 5\r\ncontent-length: 6\r\n\r\nhello")),
-        ("a length that is no number", format!("{HEAD}content-length: five\r\n\r\nhello")),
-        ("a signed length", format!("{HEAD}content-length: +5\r\n\r\nhello")),
-        ("a negative length", format!("{HEAD}content-length: -5\r\n\r\nhello")),
-        ("a coding behind chunked", format!("{HEAD}transfer-encoding: chunked, gzip\r\n\r\n0\r\n\r\n")),
-        ("a space before the colon", format!("{HEAD}content-length : 0\r\n\r\n")),
+        (
+            "two hosts",
+            format!("{post}host: a\r\nhost: b\r\n{media}content-length: 0\r\n\r\n"),
+        ),
+        (
+            "lengths that differ",
+            format!("{HEAD}content-length: 5\r\ncontent-length: 6\r\n\r\nhello"),
+        ),
+        (
+            "a length that is no number",
+            format!("{HEAD}content-length: five\r\n\r\nhello"),
+        ),
+        (
+            "a signed length",
+            format!("{HEAD}content-length: +5\r\n\r\nhello"),
+        ),
+        (
+            "a negative length",
+            format!("{HEAD}content-length: -5\r\n\r\nhello"),
+        ),
+        (
+            "a coding behind chunked",
+            format!("{HEAD}transfer-encoding: chunked, gzip\r\n\r\n0\r\n\r\n"),
+        ),
+        (
+            "a space before the colon",
+            format!("{HEAD}content-length : 0\r\n\r\n"),
+        ),
         ("no version", "POST /v1/traces\r\n\r\n".to_owned()),
-        ("a version that is none", "POST /v1/traces HTTQ/1.1\r\nhost: x\r\n\r\n".to_owned()),
-        ("a space in the target", "POST /v1/ traces HTTP/1.1\r\nhost: x\r\n\r\n".to_owned()),
+        (
+            "a version that is none",
+            "POST /v1/traces HTTQ/1.1\r\nhost: x\r\n\r\n".to_owned(),
+        ),
+        (
+            "a space in the target",
+            "POST /v1/ traces HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
+        ),
         ("noise", "\u{1}\u{2}\u{3}\u{4} this is no HTTP\r\n\r\n".to_owned()),
         ("a header without a colon", format!("{HEAD}nonsense\r\n\r\n")),
-        ("a control character in a value", format!("{HEAD}x: a\u{0}b\r\n\r\n")),
+        (
+            "a control character in a value",
+            format!("{HEAD}x: a\u{0}b\r\n\r\n"),
+        ),
     ] {
         let mut raw = RawHttp::connect(gateway.http()).await;
         assert!(raw.write(&head).await);
-        let reply = raw.reply().await.unwrap_or_else(|| panic!("{what}: closed without an answer"));
-        assert!((400..500).contains(&reply.status) || reply.status == 501, "{what}: {reply:?}");
+        let reply = raw
+            .reply()
+            .await
+            .unwrap_or_else(|| panic!("{what}: closed without an answer"));
+        assert!(
+            (400..500).contains(&reply.status) || reply.status == 501,
+            "{what}: {reply:?}"
+        );
         raw.closed().await;
     }
     assert!(sink.taken().is_empty());
@@ -185,14 +256,37 @@ async fn bodies_without_an_end() {
     let mut size = format!("{:x}\r\n", body.len()).into_bytes();
     size.extend(&body);
     for (what, head, body) in [
-        ("a length that is too long", format!("content-length: {}", body.len() + 1), body.clone()),
-        ("no last chunk", "transfer-encoding: chunked".to_owned(), [&size[..], b"\r\n"].concat()),
-        ("no end of the chunk", "transfer-encoding: chunked".to_owned(), size.clone()),
-        ("a chunk size that is no number", "transfer-encoding: chunked".to_owned(), b"zz\r\n".to_vec()),
-        ("a chunk size of 20 digits", "transfer-encoding: chunked".to_owned(), b"fffffffffffffffffffff\r\n".to_vec()),
+        (
+            "a length that is too long",
+            format!("content-length: {}", body.len() + 1),
+            body.clone(),
+        ),
+        (
+            "no last chunk",
+            "transfer-encoding: chunked".to_owned(),
+            [&size[..], b"\r\n"].concat(),
+        ),
+        (
+            "no end of the chunk",
+            "transfer-encoding: chunked".to_owned(),
+            size.clone(),
+        ),
+        (
+            "a chunk size that is no number",
+            "transfer-encoding: chunked".to_owned(),
+            b"zz\r\n".to_vec(),
+        ),
+        (
+            "a chunk size of 20 digits",
+            "transfer-encoding: chunked".to_owned(),
+            b"fffffffffffffffffffff\r\n".to_vec(),
+        ),
     ] {
         let mut raw = RawHttp::connect(gateway.http()).await;
-        assert!(raw.write([format!("{HEAD}{head}\r\n\r\n").as_bytes(), &body].concat()).await);
+        assert!(
+            raw.write([format!("{HEAD}{head}\r\n\r\n").as_bytes(), &body].concat())
+                .await
+        );
         raw.finish_writing().await;
         if let Some(reply) = raw.reply().await {
             assert_eq!(reply.status, 400, "{what}: {reply:?}");
@@ -251,7 +345,8 @@ async fn refusals_are_read_by_clients_that_are_still_sending() {
         assert!(status == 413 || status == 404, "{status}");
     }
     let mut raw = RawHttp::connect(gateway.http()).await;
-    raw.write(format!("{HEAD}x: {}\r\n\r\n", "x".repeat(1 << 20))).await;
+    raw.write(format!("{HEAD}x: {}\r\n\r\n", "x".repeat(1 << 20)))
+        .await;
     assert_eq!(raw.reply().await.expect("an answer").status, 431);
     gateway.stop().await;
 }

@@ -16,7 +16,8 @@ async fn through(sink: &Sink, gateway: &Gateway, kind: Kind, json: &str) -> Arri
     sink.clear();
     let reply = post(gateway.http(), kind.http_path(), &[JSON], json.to_owned()).await;
     assert_eq!(reply.status, 200, "{json}: {}", reply.text());
-    sink.until(&format!("{json} arrives"), |sink| sink.taken().pop()).await
+    sink.until(&format!("{json} arrives"), |sink| sink.taken().pop())
+        .await
 }
 
 async fn refused(gateway: &Gateway, kind: Kind, json: &str) -> Reply {
@@ -50,7 +51,10 @@ fn metric(fields: &str) -> String {
 
 fn first_data(arrived: &Arrived) -> Data {
     let request = ExportMetricsServiceRequest::decode(arrived.body.clone()).unwrap();
-    request.resource_metrics[0].scope_metrics[0].metrics[0].data.clone().unwrap()
+    request.resource_metrics[0].scope_metrics[0].metrics[0]
+        .data
+        .clone()
+        .unwrap()
 }
 
 const IDS: &str = r#""traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b174""#;
@@ -61,17 +65,35 @@ const IDS: &str = r#""traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee1
 #[tokio::test(flavor = "multi_thread")]
 async fn j1_ids_are_hex_and_other_bytes_base64() {
     let (sink, gateway) = pair().await;
-    let trace = [0x5b, 0x8e, 0xff, 0xf7, 0x98, 0x03, 0x81, 0x03, 0xd2, 0x69, 0xb6, 0x33, 0x81, 0x3f, 0xc6, 0x0c];
+    let trace = [
+        0x5b, 0x8e, 0xff, 0xf7, 0x98, 0x03, 0x81, 0x03, 0xd2, 0x69, 0xb6, 0x33, 0x81, 0x3f, 0xc6, 0x0c,
+    ];
     let id = [0xee, 0xe1, 0x9b, 0x7e, 0xc3, 0xc1, 0xb1, 0x74];
-    for ids in [IDS.to_owned(), IDS.replace("5b8efff7", "5B8EFFF7").replace("eee19b7ec3", "EeE19b7eC3")] {
+    for ids in [
+        IDS.to_owned(),
+        IDS.replace("5b8efff7", "5B8EFFF7")
+            .replace("eee19b7ec3", "EeE19b7eC3"),
+    ] {
         let link = ids.clone();
-        let json = span(&format!(r#"{ids},"parentSpanId":"EEE19B7EC3C1B174","links":[{{{link}}}]"#));
+        let json = span(&format!(
+            r#"{ids},"parentSpanId":"EEE19B7EC3C1B174","links":[{{{link}}}]"#
+        ));
         let span = first_span(&through(&sink, &gateway, Kind::Traces, &json).await);
-        assert_eq!((&span.trace_id[..], &span.span_id[..], &span.parent_span_id[..]), (&trace[..], &id[..], &id[..]));
-        assert_eq!((&span.links[0].trace_id[..], &span.links[0].span_id[..]), (&trace[..], &id[..]));
+        assert_eq!(
+            (&span.trace_id[..], &span.span_id[..], &span.parent_span_id[..]),
+            (&trace[..], &id[..], &id[..])
+        );
+        assert_eq!(
+            (&span.links[0].trace_id[..], &span.links[0].span_id[..]),
+            (&trace[..], &id[..])
+        );
     }
     let empty = span(&format!(r#"{IDS},"parentSpanId":"""#));
-    assert!(first_span(&through(&sink, &gateway, Kind::Traces, &empty).await).parent_span_id.is_empty());
+    assert!(
+        first_span(&through(&sink, &gateway, Kind::Traces, &empty).await)
+            .parent_span_id
+            .is_empty()
+    );
     let record = first_log(&through(&sink, &gateway, Kind::Logs, &log(IDS)).await);
     assert_eq!((&record.trace_id[..], &record.span_id[..]), (&trace[..], &id[..]));
     for (text, bytes) in [
@@ -83,7 +105,10 @@ async fn j1_ids_are_hex_and_other_bytes_base64() {
         ("AAEC", &[0, 1, 2]),
     ] {
         let json = log(&format!(r#""body":{{"bytesValue":"{text}"}}"#));
-        let body = first_log(&through(&sink, &gateway, Kind::Logs, &json).await).body.unwrap().value;
+        let body = first_log(&through(&sink, &gateway, Kind::Logs, &json).await)
+            .body
+            .unwrap()
+            .value;
         assert_eq!(body, Some(Value::BytesValue(bytes.to_vec())), "{text}");
     }
     gateway.stop().await;
@@ -98,15 +123,24 @@ async fn j1_a_base64_id_is_named_as_the_bug_it_is() {
     let base64 = span(r#""traceId":"W47/95gDgQPSabYzgT/GDA==","spanId":"7uGbfsPBsXQ=""#);
     let reply = refused(&gateway, Kind::Traces, &base64).await;
     let message = reply.rpc_status().message;
-    assert!(message.contains("base64") && message.contains("hex") && message.contains("traceId"), "{message}");
+    assert!(
+        message.contains("base64") && message.contains("hex") && message.contains("traceId"),
+        "{message}"
+    );
     for ids in [
         r#""traceId":"5b8efff798038103d269b633813fc6","spanId":"eee19b7ec3c1b174""#,
         r#""traceId":"5b8efff798038103d269b633813fc60c","spanId":"eee19b7ec3c1b1740""#,
         r#""traceId":"5b8efff798038103d269b633813fc60g","spanId":"eee19b7ec3c1b174""#,
         r#""traceId":12,"spanId":"eee19b7ec3c1b174""#,
     ] {
-        let message = refused(&gateway, Kind::Traces, &span(ids)).await.rpc_status().message;
-        assert!(message.contains("traceId") || message.contains("spanId"), "{message}");
+        let message = refused(&gateway, Kind::Traces, &span(ids))
+            .await
+            .rpc_status()
+            .message;
+        assert!(
+            message.contains("traceId") || message.contains("spanId"),
+            "{message}"
+        );
     }
     gateway.stop().await;
 }
@@ -125,11 +159,18 @@ async fn j2_enums_are_integers() {
             assert_eq!((span.kind, span.status.unwrap().code), (kind, code));
         }
     }
-    let names = span(&format!(r#"{IDS},"kind":"SPAN_KIND_SERVER","status":{{"code":"STATUS_CODE_ERROR"}}"#));
+    let names = span(&format!(
+        r#"{IDS},"kind":"SPAN_KIND_SERVER","status":{{"code":"STATUS_CODE_ERROR"}}"#
+    ));
     let arrived = first_span(&through(&sink, &gateway, Kind::Traces, &names).await);
     assert_eq!((arrived.kind, arrived.status.unwrap().code), (2, 2));
     refused(&strict, Kind::Traces, &names).await;
-    refused(&gateway, Kind::Traces, &span(&format!(r#"{IDS},"kind":"SPAN_KIND_NONSENSE""#))).await;
+    refused(
+        &gateway,
+        Kind::Traces,
+        &span(&format!(r#"{IDS},"kind":"SPAN_KIND_NONSENSE""#)),
+    )
+    .await;
     gateway.stop().await;
     strict.stop().await;
 }
@@ -155,18 +196,44 @@ async fn j3_integers_are_strings_or_numbers() {
         let json = metric(&format!(r#""gauge":{{"dataPoints":[{{"asInt":{text}}}]}}"#));
         match first_data(&through(&sink, &gateway, Kind::Metrics, &json).await) {
             Data::Gauge(gauge) => {
-                assert_eq!(gauge.data_points[0].value, Some(number_data_point::Value::AsInt(value)), "{text}");
+                assert_eq!(
+                    gauge.data_points[0].value,
+                    Some(number_data_point::Value::AsInt(value)),
+                    "{text}"
+                );
             }
             other => panic!("{other:?}"),
         }
     }
-    for (text, value) in [("\"18446744073709551615\"", u64::MAX), ("18446744073709551615", u64::MAX), ("\"1\"", 1)] {
+    for (text, value) in [
+        ("\"18446744073709551615\"", u64::MAX),
+        ("18446744073709551615", u64::MAX),
+        ("\"1\"", 1),
+    ] {
         let json = log(&format!(r#""timeUnixNano":{text}"#));
-        assert_eq!(first_log(&through(&sink, &gateway, Kind::Logs, &json).await).time_unix_nano, value, "{text}");
+        assert_eq!(
+            first_log(&through(&sink, &gateway, Kind::Logs, &json).await).time_unix_nano,
+            value,
+            "{text}"
+        );
     }
-    for text in ["\"9223372036854775808\"", "9223372036854775808", "1.5", "\"1.5\"", "\"\"", "\"x\"", "\" 1\"", "true", "[]"]
-    {
-        refused(&gateway, Kind::Metrics, &metric(&format!(r#""gauge":{{"dataPoints":[{{"asInt":{text}}}]}}"#))).await;
+    for text in [
+        "\"9223372036854775808\"",
+        "9223372036854775808",
+        "1.5",
+        "\"1.5\"",
+        "\"\"",
+        "\"x\"",
+        "\" 1\"",
+        "true",
+        "[]",
+    ] {
+        refused(
+            &gateway,
+            Kind::Metrics,
+            &metric(&format!(r#""gauge":{{"dataPoints":[{{"asInt":{text}}}]}}"#)),
+        )
+        .await;
     }
     for text in ["-1", "\"-1\"", "18446744073709551616"] {
         refused(&gateway, Kind::Logs, &log(&format!(r#""timeUnixNano":{text}"#))).await;
@@ -191,7 +258,10 @@ async fn j4_keys_are_lower_camel_case() {
         .replace("severityText", "severity_text");
     let expected = first_log(&through(&sink, &gateway, Kind::Logs, &camel).await);
     assert_eq!(expected.severity_text, "WARN");
-    assert_eq!(first_log(&through(&sink, &gateway, Kind::Logs, &snake).await), expected);
+    assert_eq!(
+        first_log(&through(&sink, &gateway, Kind::Logs, &snake).await),
+        expected
+    );
     gateway.stop().await;
 }
 
@@ -200,15 +270,28 @@ async fn j4_keys_are_lower_camel_case() {
 #[tokio::test(flavor = "multi_thread")]
 async fn j5_unknown_fields_are_ignored() {
     let (sink, gateway) = pair().await;
-    for unknown in ["null", "true", "1.5e300", "\"text\"", "[1,[2,{}],\"x\"]", "{\"a\":{\"b\":[null]}}"] {
+    for unknown in [
+        "null",
+        "true",
+        "1.5e300",
+        "\"text\"",
+        "[1,[2,{}],\"x\"]",
+        "{\"a\":{\"b\":[null]}}",
+    ] {
         let json = format!(
             r#"{{"new":{unknown},"resourceLogs":[{{"new":{unknown},"resource":{{"new":{unknown}}},"scopeLogs":[{{
             "scope":{{"name":"scope","new":{unknown}}},"logRecords":[{{"new":{unknown},"severityText":"OK",
             "attributes":[{{"key":"k","new":{unknown},"value":{{"new":{unknown},"intValue":"5"}}}}]}}]}}]}}]}}"#
         );
         let record = first_log(&through(&sink, &gateway, Kind::Logs, &json).await);
-        assert_eq!((record.severity_text.as_str(), record.attributes.len()), ("OK", 1));
-        assert_eq!(record.attributes[0].value.as_ref().unwrap().value, Some(Value::IntValue(5)));
+        assert_eq!(
+            (record.severity_text.as_str(), record.attributes.len()),
+            ("OK", 1)
+        );
+        assert_eq!(
+            record.attributes[0].value.as_ref().unwrap().value,
+            Some(Value::IntValue(5))
+        );
     }
     gateway.stop().await;
 }
@@ -233,7 +316,10 @@ async fn j6_nan_and_infinity_are_strings() {
         match first_data(&through(&sink, &gateway, Kind::Metrics, &json).await) {
             Data::Gauge(gauge) => match gauge.data_points[0].value {
                 Some(number_data_point::Value::AsDouble(found)) => {
-                    assert!(found.to_bits() == value.to_bits() || found.is_nan() && value.is_nan(), "{text}: {found}");
+                    assert!(
+                        found.to_bits() == value.to_bits() || found.is_nan() && value.is_nan(),
+                        "{text}: {found}"
+                    );
                 }
                 other => panic!("{other:?}"),
             },
@@ -254,7 +340,11 @@ async fn j6_nan_and_infinity_are_strings() {
 async fn json_documents() {
     let (sink, gateway) = pair().await;
     let deep = format!("{}{}", r#"{"resourceLogs":"#.repeat(10_000), "1");
-    let deep_list = log(&format!(r#""body":{}1{}"#, r#"{"arrayValue":{"values":["#.repeat(5000), "]}}".repeat(5000)));
+    let deep_list = log(&format!(
+        r#""body":{}1{}"#,
+        r#"{"arrayValue":{"values":["#.repeat(5000),
+        "]}}".repeat(5000)
+    ));
     for json in [
         "",
         "{",
@@ -283,10 +373,19 @@ async fn json_documents() {
     }
     let reply = post(gateway.http(), "/v1/logs", &[JSON], &b"{\"a\":\"\xff\"}"[..]).await;
     assert_refused(&reply, 400, 3, JSON.1);
-    let nulls = log(r#""timeUnixNano":null,"body":null,"attributes":null,"severityNumber":null,"traceId":null,"flags":null"#);
-    assert_eq!(first_log(&through(&sink, &gateway, Kind::Logs, &nulls).await), Default::default());
+    let nulls = log(
+        r#""timeUnixNano":null,"body":null,"attributes":null,"severityNumber":null,"traceId":null,"flags":null"#,
+    );
+    assert_eq!(
+        first_log(&through(&sink, &gateway, Kind::Logs, &nulls).await),
+        Default::default()
+    );
     for json in ["{\"resourceLogs\":null}", " \t\r\n{ } \n"] {
-        assert_eq!(post(gateway.http(), "/v1/logs", &[JSON], json).await.status, 200, "{json}");
+        assert_eq!(
+            post(gateway.http(), "/v1/logs", &[JSON], json).await.status,
+            200,
+            "{json}"
+        );
     }
     let escapes = log(r#""severityText":"\u00e9\ud83e\udd80\n\"\\\/\b\f\r\t""#);
     let text = first_log(&through(&sink, &gateway, Kind::Logs, &escapes).await).severity_text;
@@ -303,17 +402,31 @@ async fn json_and_protobuf_mean_the_same() {
     let mut request = every_value();
     // An AnyValue without a value: the reference writes a form of its own for it.
     for resource in &mut request.resource_logs {
-        resource.resource.as_mut().unwrap().attributes.retain(|a| a.key != "unset" && a.key != "infinite");
+        resource
+            .resource
+            .as_mut()
+            .unwrap()
+            .attributes
+            .retain(|a| a.key != "unset" && a.key != "infinite");
         for scope in &mut resource.scope_logs {
-            scope.scope.as_mut().unwrap().attributes.retain(|a| a.key != "unset" && a.key != "infinite");
+            scope
+                .scope
+                .as_mut()
+                .unwrap()
+                .attributes
+                .retain(|a| a.key != "unset" && a.key != "infinite");
             for record in &mut scope.log_records {
-                record.attributes.retain(|a| a.key != "unset" && a.key != "infinite");
+                record
+                    .attributes
+                    .retain(|a| a.key != "unset" && a.key != "infinite");
             }
         }
     }
     let json = serde_json::to_string(&request).unwrap();
     let arrived = through(&sink, &gateway, Kind::Logs, &json).await;
-    arrived.items().assert_same(&items_of(Kind::Logs, &request.encode_to_vec()));
+    arrived
+        .items()
+        .assert_same(&items_of(Kind::Logs, &request.encode_to_vec()));
     gateway.stop().await;
 }
 
@@ -323,7 +436,9 @@ async fn json_and_protobuf_mean_the_same() {
 async fn opentelemetry_proto_examples_arrive() {
     let (sink, gateway) = pair().await;
     let fixture = |name: &str| {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/otlp-examples").join(name);
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fixtures/otlp-examples")
+            .join(name);
         std::fs::read_to_string(path).unwrap()
     };
     for (name, kind) in [
@@ -334,9 +449,15 @@ async fn opentelemetry_proto_examples_arrive() {
     ] {
         let json = fixture(name);
         let expected = match kind {
-            Kind::Traces => serde_json::from_str::<ExportTraceServiceRequest>(&json).unwrap().encode_to_vec(),
-            Kind::Metrics => serde_json::from_str::<ExportMetricsServiceRequest>(&json).unwrap().encode_to_vec(),
-            _ => serde_json::from_str::<ExportLogsServiceRequest>(&json).unwrap().encode_to_vec(),
+            Kind::Traces => serde_json::from_str::<ExportTraceServiceRequest>(&json)
+                .unwrap()
+                .encode_to_vec(),
+            Kind::Metrics => serde_json::from_str::<ExportMetricsServiceRequest>(&json)
+                .unwrap()
+                .encode_to_vec(),
+            _ => serde_json::from_str::<ExportLogsServiceRequest>(&json)
+                .unwrap()
+                .encode_to_vec(),
         };
         let arrived = through(&sink, &gateway, kind, &json).await;
         let items = arrived.items();

@@ -13,7 +13,8 @@ fn sensible(delay: Duration) -> bool {
 
 /// Sends to a gateway that has no room, on both transports, in both encodings, all at the same time.
 async fn refused_everywhere(gateway: &Gateway, body: &[u8], reason: &str) {
-    let json = r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]}]}"#.to_owned();
+    let json =
+        r#"{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]}]}"#.to_owned();
     // For JSON, too, the body is as large as the others.
     let json = format!("{}{}", " ".repeat(body.len()), json);
     let path = Kind::Logs.grpc_path();
@@ -26,15 +27,24 @@ async fn refused_everywhere(gateway: &Gateway, body: &[u8], reason: &str) {
         assert_refused(&reply, 503, 14, content_type);
         let retry_after = reply.header("retry-after").expect("Retry-After");
         // RFC 9110, 10.2.3: a non-negative decimal integer.
-        assert!(retry_after.bytes().all(|byte| byte.is_ascii_digit()), "{retry_after}");
-        assert!(sensible(Duration::from_secs(retry_after.parse().unwrap())), "{retry_after}");
+        assert!(
+            retry_after.bytes().all(|byte| byte.is_ascii_digit()),
+            "{retry_after}"
+        );
+        assert!(
+            sensible(Duration::from_secs(retry_after.parse().unwrap())),
+            "{retry_after}"
+        );
     }
     assert_eq!(grpc.code(), code::UNAVAILABLE, "{grpc:?}");
     let status = grpc.details().expect("grpc-status-details-bin");
     assert_eq!(status.code, code::UNAVAILABLE as i32);
     assert!(sensible(grpc.retry_delay().expect("RetryInfo")), "{grpc:?}");
     let label = format!("reason=\"{reason}\"");
-    let counted = gateway.metrics().await.sum("sluice_receiver_refused_requests_total", &[&label]);
+    let counted = gateway
+        .metrics()
+        .await
+        .sum("sluice_receiver_refused_requests_total", &[&label]);
     assert_eq!(counted, 3.0, "{reason}");
 }
 
@@ -48,18 +58,34 @@ async fn g4_h6_memory_budget_exhausted() {
     let config = Config::to(&sink).processor("memory_limiter", "check_interval: 1s, limit_mib: 20");
     let gateway = Gateway::start(&config).await;
     sink.answer(|_| Answer::Http(503, None));
-    let body: Vec<u8> = std::iter::repeat_with(|| sample(Kind::Logs, 1)).take(400).flatten().collect();
+    let body: Vec<u8> = std::iter::repeat_with(|| sample(Kind::Logs, 1))
+        .take(400)
+        .flatten()
+        .collect();
     assert!((5 << 20..8 << 20).contains(&(body.len())), "{}", body.len());
-    assert_eq!(post(gateway.http(), "/v1/logs", &[PROTOBUF], body.clone()).await.status, 200);
+    assert_eq!(
+        post(gateway.http(), "/v1/logs", &[PROTOBUF], body.clone())
+            .await
+            .status,
+        200
+    );
     refused_everywhere(&gateway, &body, "memory").await;
     // A body that can never fit is not retryable.
     let never = vec![0; 9 << 20];
-    assert_refused(&post(gateway.http(), "/v1/logs", &[PROTOBUF], never).await, 413, 8, PROTOBUF.1);
+    assert_refused(
+        &post(gateway.http(), "/v1/logs", &[PROTOBUF], never).await,
+        413,
+        8,
+        PROTOBUF.1,
+    );
 
     sink.answer(|_| Answer::Take);
     sink.wait_for(Kind::Logs, 400 * 50).await;
     gateway.settled().await;
-    assert_eq!(post(gateway.http(), "/v1/logs", &[PROTOBUF], body).await.status, 200);
+    assert_eq!(
+        post(gateway.http(), "/v1/logs", &[PROTOBUF], body).await.status,
+        200
+    );
     assert_eq!(sink.wait_for(Kind::Logs, 2 * 400 * 50).await.len(), 2 * 400 * 50);
     gateway.stop().await;
 }
@@ -73,7 +99,12 @@ async fn g4_h6_queue_full() {
     let gateway = Gateway::start(&Config::new().http_exporter("sink", &sink, queue)).await;
     sink.answer(|_| Answer::Http(503, None));
     let body = sample(Kind::Logs, 1);
-    assert_eq!(post(gateway.http(), "/v1/logs", &[PROTOBUF], body.clone()).await.status, 200);
+    assert_eq!(
+        post(gateway.http(), "/v1/logs", &[PROTOBUF], body.clone())
+            .await
+            .status,
+        200
+    );
     refused_everywhere(&gateway, &body, "queue_full").await;
     sink.answer(|_| Answer::Take);
     sink.wait_for_same(Kind::Logs, &[body]).await;

@@ -30,7 +30,11 @@ async fn s1_every_http_encoding_is_read() {
     for (seed, (encoding, compress)) in encodings.iter().enumerate() {
         let body = sample(Kind::Logs, seed as u64);
         let headers = [PROTOBUF, ("content-encoding", *encoding)];
-        let headers = if encoding.is_empty() { &headers[..1] } else { &headers[..] };
+        let headers = if encoding.is_empty() {
+            &headers[..1]
+        } else {
+            &headers[..]
+        };
         let reply = post(gateway.http(), "/v1/logs", headers, compress(&body)).await;
         assert_eq!(reply.status, 200, "{encoding}: {reply:?}");
         sent.push(body);
@@ -59,7 +63,13 @@ async fn s1_every_grpc_encoding_is_read() {
     for (seed, (encoding, flag, compress)) in encodings.iter().enumerate() {
         let body = sample(Kind::Traces, seed as u64);
         let call = frame(*flag, &compress(&body));
-        let reply = grpc_call(gateway.grpc(), Kind::Traces.grpc_path(), &[("grpc-encoding", encoding)], call).await;
+        let reply = grpc_call(
+            gateway.grpc(),
+            Kind::Traces.grpc_path(),
+            &[("grpc-encoding", encoding)],
+            call,
+        )
+        .await;
         assert_eq!(reply.code(), code::OK, "{encoding}: {reply:?}");
         sent.push(body);
     }
@@ -73,11 +83,18 @@ async fn s1_every_grpc_encoding_is_read() {
 async fn s1_concatenated_members_are_all_read() {
     let (sink, gateway) = pair().await;
     let bodies: Vec<_> = (0..6).map(|seed| sample(Kind::Metrics, seed)).collect();
-    for (encoding, compress, part) in
-        [("gzip", gzipped as fn(&[u8]) -> Vec<u8>, &bodies[..3]), ("zstd", zstd, &bodies[3..])]
-    {
+    for (encoding, compress, part) in [
+        ("gzip", gzipped as fn(&[u8]) -> Vec<u8>, &bodies[..3]),
+        ("zstd", zstd, &bodies[3..]),
+    ] {
         let body = part.iter().flat_map(|body| compress(body)).collect::<Vec<_>>();
-        let reply = post(gateway.http(), "/v1/metrics", &[PROTOBUF, ("content-encoding", encoding)], body).await;
+        let reply = post(
+            gateway.http(),
+            "/v1/metrics",
+            &[PROTOBUF, ("content-encoding", encoding)],
+            body,
+        )
+        .await;
         assert_eq!(reply.status, 200, "{encoding}: {reply:?}");
     }
     sink.wait_for_same(Kind::Metrics, &bodies).await;
@@ -91,9 +108,23 @@ fn large(size: usize) -> Vec<u8> {
     use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
     use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value::Value};
     use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
-    let body = Some(AnyValue { value: Some(Value::StringValue("x".repeat(size))) });
-    let scope_logs = vec![ScopeLogs { log_records: vec![LogRecord { body, ..Default::default() }], ..Default::default() }];
-    ExportLogsServiceRequest { resource_logs: vec![ResourceLogs { scope_logs, ..Default::default() }] }.encode_to_vec()
+    let body = Some(AnyValue {
+        value: Some(Value::StringValue("x".repeat(size))),
+    });
+    let scope_logs = vec![ScopeLogs {
+        log_records: vec![LogRecord {
+            body,
+            ..Default::default()
+        }],
+        ..Default::default()
+    }];
+    ExportLogsServiceRequest {
+        resource_logs: vec![ResourceLogs {
+            scope_logs,
+            ..Default::default()
+        }],
+    }
+    .encode_to_vec()
 }
 
 async fn limited() -> (Sink, Gateway) {
@@ -119,10 +150,24 @@ async fn s2_limit_before_inflation() {
     }
     let path = Kind::Logs.grpc_path();
     let reply = grpc_call(gateway.grpc(), path, &[], frame(0, &above)).await;
-    assert_eq!((reply.code(), reply.retry_delay()), (code::RESOURCE_EXHAUSTED, None), "{reply:?}");
+    assert_eq!(
+        (reply.code(), reply.retry_delay()),
+        (code::RESOURCE_EXHAUSTED, None),
+        "{reply:?}"
+    );
 
-    assert_eq!(post(gateway.http(), "/v1/logs", &[PROTOBUF], below.clone()).await.status, 200);
-    assert_eq!(grpc_call(gateway.grpc(), path, &[], frame(0, &below)).await.code(), code::OK);
+    assert_eq!(
+        post(gateway.http(), "/v1/logs", &[PROTOBUF], below.clone())
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        grpc_call(gateway.grpc(), path, &[], frame(0, &below))
+            .await
+            .code(),
+        code::OK
+    );
     sink.wait_for_same(Kind::Logs, &[below.clone(), below]).await;
     gateway.stop().await;
 }
@@ -141,8 +186,12 @@ async fn s2_limit_after_inflation() {
         ("snappy", snappy_framed),
         ("lz4", lz4),
     ];
-    let grpc: [(&str, Compress); 4] =
-        [("gzip", gzipped), ("zstd", zstd), ("snappy", snappy_framed), ("deflate", zlib)];
+    let grpc: [(&str, Compress); 4] = [
+        ("gzip", gzipped),
+        ("zstd", zstd),
+        ("snappy", snappy_framed),
+        ("deflate", zlib),
+    ];
     let (sink, gateway) = limited().await;
     let path = Kind::Logs.grpc_path();
     for size in [LIMIT + 1, 16 * LIMIT] {
@@ -155,13 +204,23 @@ async fn s2_limit_after_inflation() {
         for (encoding, compress) in grpc {
             let call = frame(1, &compress(&bomb));
             let reply = grpc_call(gateway.grpc(), path, &[("grpc-encoding", encoding)], call).await;
-            assert_eq!((reply.code(), reply.retry_delay()), (code::RESOURCE_EXHAUSTED, None), "{encoding} {reply:?}");
+            assert_eq!(
+                (reply.code(), reply.retry_delay()),
+                (code::RESOURCE_EXHAUSTED, None),
+                "{encoding} {reply:?}"
+            );
         }
     }
     let below = large(LIMIT - 100);
     let mut sent = Vec::new();
     for (encoding, compress) in http {
-        let reply = post(gateway.http(), "/v1/logs", &[PROTOBUF, ("content-encoding", encoding)], compress(&below)).await;
+        let reply = post(
+            gateway.http(),
+            "/v1/logs",
+            &[PROTOBUF, ("content-encoding", encoding)],
+            compress(&below),
+        )
+        .await;
         assert_eq!(reply.status, 200, "{encoding} {reply:?}");
         sent.push(below.clone());
     }
@@ -182,7 +241,13 @@ async fn s2_a_body_that_lies_about_its_size_is_limited() {
         ("zstd", [zstd(&half), zstd(&half)].concat()),
         ("zstd", [unsized_zstd.clone(), unsized_zstd].concat()),
     ] {
-        let reply = post(gateway.http(), "/v1/logs", &[PROTOBUF, ("content-encoding", encoding)], body).await;
+        let reply = post(
+            gateway.http(),
+            "/v1/logs",
+            &[PROTOBUF, ("content-encoding", encoding)],
+            body,
+        )
+        .await;
         assert_refused(&reply, 413, 8, PROTOBUF.1);
     }
     gateway.stop().await;
@@ -194,7 +259,13 @@ async fn s2_a_body_that_lies_about_its_size_is_limited() {
 async fn s2_default_limit_is_64_mib() {
     let (sink, gateway) = pair().await;
     let body = large(60 << 20);
-    let reply = post(gateway.http(), "/v1/logs", &[PROTOBUF, ("content-encoding", "zstd")], zstd(&body)).await;
+    let reply = post(
+        gateway.http(),
+        "/v1/logs",
+        &[PROTOBUF, ("content-encoding", "zstd")],
+        zstd(&body),
+    )
+    .await;
     assert_eq!(reply.status, 200, "{reply:?}");
     let mut raw = sluice_tests::RawHttp::connect(gateway.http()).await;
     let head = format!(
@@ -203,7 +274,10 @@ async fn s2_default_limit_is_64_mib() {
     );
     assert!(raw.write(head).await);
     assert_eq!(raw.reply().await.unwrap().status, 413);
-    sink.until("60 MiB arrive", |sink| (sink.taken().first()?.body.len() == body.len()).then_some(())).await;
+    sink.until("60 MiB arrive", |sink| {
+        (sink.taken().first()?.body.len() == body.len()).then_some(())
+    })
+    .await;
     gateway.stop().await;
 }
 
@@ -216,10 +290,20 @@ async fn s3_answers_are_small() {
     let replies = [
         post(gateway.http(), &format!("/{long}"), &[PROTOBUF], "").await,
         post(gateway.http(), "/v1/logs", &[("content-type", &long)], "").await,
-        post(gateway.http(), "/v1/logs", &[PROTOBUF, ("content-encoding", &long)], "").await,
+        post(
+            gateway.http(),
+            "/v1/logs",
+            &[PROTOBUF, ("content-encoding", &long)],
+            "",
+        )
+        .await,
     ];
     for reply in replies {
-        assert!((400..500).contains(&reply.status) && reply.body.len() < 64 << 10, "{}", reply.body.len());
+        assert!(
+            (400..500).contains(&reply.status) && reply.body.len() < 64 << 10,
+            "{}",
+            reply.body.len()
+        );
     }
     let reply = grpc_call(gateway.grpc(), &format!("/{long}"), &[], frame(0, &[])).await;
     assert_eq!(reply.code(), code::UNIMPLEMENTED);
@@ -232,22 +316,51 @@ async fn s3_answers_are_small() {
 #[tokio::test(flavor = "multi_thread")]
 async fn s4_empty_requests_succeed() {
     let (sink, gateway) = pair().await;
-    let envelopes = ExportTraceServiceRequest { resource_spans: vec![Default::default(); 2] }.encode_to_vec();
+    let envelopes = ExportTraceServiceRequest {
+        resource_spans: vec![Default::default(); 2],
+    }
+    .encode_to_vec();
     for kind in Kind::ALL {
         let (path, grpc) = (kind.http_path(), kind.grpc_path());
-        for (body, encoding) in [(vec![], "identity"), (gzipped(b""), "gzip"), (zstd(b""), "zstd"), (vec![], "gzip")] {
-            let reply = post(gateway.http(), path, &[PROTOBUF, ("content-encoding", encoding)], body).await;
-            assert_eq!((reply.status, reply.body.len()), (200, 0), "{kind:?} {encoding} {reply:?}");
+        for (body, encoding) in [
+            (vec![], "identity"),
+            (gzipped(b""), "gzip"),
+            (zstd(b""), "zstd"),
+            (vec![], "gzip"),
+        ] {
+            let reply = post(
+                gateway.http(),
+                path,
+                &[PROTOBUF, ("content-encoding", encoding)],
+                body,
+            )
+            .await;
+            assert_eq!(
+                (reply.status, reply.body.len()),
+                (200, 0),
+                "{kind:?} {encoding} {reply:?}"
+            );
         }
         let reply = post(gateway.http(), path, &[JSON], "{}").await;
         assert_eq!((reply.status, reply.text()), (200, "{}"), "{kind:?} {reply:?}");
         for (flag, message) in [(0, vec![]), (1, gzipped(b"")), (0, envelopes.clone())] {
-            let reply = grpc_call(gateway.grpc(), grpc, &[("grpc-encoding", "gzip")], frame(flag, &message)).await;
+            let reply = grpc_call(
+                gateway.grpc(),
+                grpc,
+                &[("grpc-encoding", "gzip")],
+                frame(flag, &message),
+            )
+            .await;
             assert_eq!(reply.code(), code::OK, "{kind:?} {reply:?}");
         }
     }
     let marker = sample(Kind::Traces, 1);
-    assert_eq!(post(gateway.http(), "/v1/traces", &[PROTOBUF], marker.clone()).await.status, 200);
+    assert_eq!(
+        post(gateway.http(), "/v1/traces", &[PROTOBUF], marker.clone())
+            .await
+            .status,
+        200
+    );
     sink.wait_for_same(Kind::Traces, &[marker]).await;
     assert_eq!(sink.taken().len(), 1, "an empty request was sent on");
     gateway.stop().await;
@@ -296,7 +409,10 @@ async fn s6_partial_success_is_passed_on() {
         error_message: String,
     }
     let check = |message: &[u8]| {
-        let partial = Response::decode(message).unwrap().partial_success.expect("partial_success is set");
+        let partial = Response::decode(message)
+            .unwrap()
+            .partial_success
+            .expect("partial_success is set");
         assert_eq!(partial.rejected, 3);
         assert!(!partial.error_message.is_empty());
     };
@@ -317,7 +433,12 @@ async fn s6_partial_success_is_passed_on() {
         assert_eq!(reply.status, 200, "{reply:?}");
         let partial = &reply.json()["partialSuccess"];
         assert_eq!(partial[key], "1", "{reply:?}");
-        assert!(partial["errorMessage"].as_str().is_some_and(|message| !message.is_empty()), "{reply:?}");
+        assert!(
+            partial["errorMessage"]
+                .as_str()
+                .is_some_and(|message| !message.is_empty()),
+            "{reply:?}"
+        );
     }
     sink.answer(|_| Answer::Partial(0, "this endpoint is going away"));
     let reply = post(gateway.http(), "/v1/metrics", &[PROTOBUF], body.clone()).await;
@@ -362,7 +483,12 @@ async fn s7_unknown_fields_survive() {
     let with = |parts: &[Vec<u8>]| [parts.concat(), unknown.clone()].concat();
     let any = with(&[field(1, b"value")]);
     let attribute = with(&[field(1, b"key"), field(2, &any)]);
-    let span = with(&[field(1, &[7; 16]), field(2, &[8; 8]), field(5, b"span"), field(9, &attribute)]);
+    let span = with(&[
+        field(1, &[7; 16]),
+        field(2, &[8; 8]),
+        field(5, b"span"),
+        field(9, &attribute),
+    ]);
     let scope = with(&[field(1, b"scope")]);
     let scope_spans = with(&[field(1, &scope), field(2, &span)]);
     let resource = with(&[field(1, &attribute)]);
@@ -370,9 +496,16 @@ async fn s7_unknown_fields_survive() {
     let request = with(&[field(1, &resource_spans)]);
 
     let sinks = [Sink::start().await, Sink::start().await];
-    let config = Config::new().http_exporter("one", &sinks[0], "").grpc_exporter("two", &sinks[1], "");
+    let config = Config::new()
+        .http_exporter("one", &sinks[0], "")
+        .grpc_exporter("two", &sinks[1], "");
     let gateway = Gateway::start(&config).await;
-    assert_eq!(post(gateway.http(), "/v1/traces", &[PROTOBUF], request.clone()).await.status, 200);
+    assert_eq!(
+        post(gateway.http(), "/v1/traces", &[PROTOBUF], request.clone())
+            .await
+            .status,
+        200
+    );
     for sink in &sinks {
         let arrived = sink.until("it arrives", |sink| sink.taken().pop()).await;
         assert_eq!(arrived.body, request);
@@ -381,7 +514,10 @@ async fn s7_unknown_fields_survive() {
     let reply = grpc_call(gateway.grpc(), Kind::Traces.grpc_path(), &[], frame(0, &request)).await;
     assert_eq!(reply.code(), code::OK);
     for sink in &sinks {
-        assert_eq!(sink.until("it arrives", |sink| sink.taken().pop()).await.body, request);
+        assert_eq!(
+            sink.until("it arrives", |sink| sink.taken().pop()).await.body,
+            request
+        );
     }
     gateway.stop().await;
 }
@@ -391,26 +527,55 @@ async fn s7_unknown_fields_survive() {
 #[tokio::test(flavor = "multi_thread")]
 async fn profiles_are_forwarded_opaquely() {
     let sinks = [Sink::start().await, Sink::start().await];
-    let config = Config::new().http_exporter("one", &sinks[0], "").grpc_exporter("two", &sinks[1], "");
+    let config = Config::new()
+        .http_exporter("one", &sinks[0], "")
+        .grpc_exporter("two", &sinks[1], "");
     let gateway = Gateway::start(&config).await;
     let bodies = [sample(Kind::Profiles, 1), sample(Kind::Profiles, 2)];
-    let reply = post(gateway.http(), Kind::Profiles.http_path(), &[PROTOBUF], bodies[0].clone()).await;
+    let reply = post(
+        gateway.http(),
+        Kind::Profiles.http_path(),
+        &[PROTOBUF],
+        bodies[0].clone(),
+    )
+    .await;
     assert_eq!(reply.status, 200, "{reply:?}");
     for sink in &sinks {
-        sink.until("the first arrives", |sink| (sink.taken().len() == 1).then_some(())).await;
+        sink.until("the first arrives", |sink| {
+            (sink.taken().len() == 1).then_some(())
+        })
+        .await;
     }
-    let reply = grpc_call(gateway.grpc(), Kind::Profiles.grpc_path(), &[], frame(0, &bodies[1])).await;
+    let reply = grpc_call(
+        gateway.grpc(),
+        Kind::Profiles.grpc_path(),
+        &[],
+        frame(0, &bodies[1]),
+    )
+    .await;
     assert_eq!(reply.code(), code::OK, "{reply:?}");
     for sink in &sinks {
-        let arrived = sink.until("both arrive", |sink| Some(sink.taken()).filter(|taken| taken.len() == 2)).await;
+        let arrived = sink
+            .until("both arrive", |sink| {
+                Some(sink.taken()).filter(|taken| taken.len() == 2)
+            })
+            .await;
         for (arrived, sent) in arrived.iter().zip(&bodies) {
             assert_eq!((arrived.kind, &arrived.body[..]), (Kind::Profiles, &sent[..]));
         }
     }
     let json = r#"{"resourceProfiles":[{"scopeProfiles":[{"profiles":[{"profileId":"AAECAwQFBgcICQoLDA0ODw=="}]}]}]}"#;
-    assert_eq!(post(gateway.http(), Kind::Profiles.http_path(), &[JSON], json).await.status, 200);
+    assert_eq!(
+        post(gateway.http(), Kind::Profiles.http_path(), &[JSON], json)
+            .await
+            .status,
+        200
+    );
     for sink in &sinks {
-        sink.until("the third arrives", |sink| (sink.taken().len() == 3).then_some(())).await;
+        sink.until("the third arrives", |sink| {
+            (sink.taken().len() == 3).then_some(())
+        })
+        .await;
     }
     gateway.stop().await;
 }

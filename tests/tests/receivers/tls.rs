@@ -7,8 +7,8 @@ use http::Method;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use sluice_tests::{
-    Authority, Config, Gateway, GrpcConnection, HttpConnection, Kind, Sink, client_tls, code, eventually, frame, post,
-    request, sample,
+    Authority, Config, Gateway, GrpcConnection, HttpConnection, Kind, Sink, client_tls, code, eventually,
+    frame, post, request, sample,
 };
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -18,18 +18,28 @@ use crate::PROTOBUF;
 
 async fn connect(address: SocketAddr, config: &Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::try_from("localhost").unwrap();
-    TlsConnector::from(config.clone()).connect(name, TcpStream::connect(address).await?).await
+    TlsConnector::from(config.clone())
+        .connect(name, TcpStream::connect(address).await?)
+        .await
 }
 
 async fn post_tls(address: SocketAddr, config: &Arc<ClientConfig>, body: &[u8]) -> std::io::Result<u16> {
-    let mut connection = HttpConnection::http1_on(connect(address, config).await?).await.map_err(std::io::Error::other)?;
+    let mut connection = HttpConnection::http1_on(connect(address, config).await?)
+        .await
+        .map_err(std::io::Error::other)?;
     let request = request(Method::POST, address, "/v1/logs", &[PROTOBUF], body.to_vec());
-    connection.send(request).await.map(|reply| reply.status).map_err(std::io::Error::other)
+    connection
+        .send(request)
+        .await
+        .map(|reply| reply.status)
+        .map_err(std::io::Error::other)
 }
 
 async fn call_tls(address: SocketAddr, config: &Arc<ClientConfig>, body: &[u8]) -> std::io::Result<u32> {
     let stream = connect(address, config).await?;
-    let mut connection = GrpcConnection::on(stream, "localhost").await.map_err(std::io::Error::other)?;
+    let mut connection = GrpcConnection::on(stream, "localhost")
+        .await
+        .map_err(std::io::Error::other)?;
     let reply = connection.call(Kind::Logs.grpc_path(), &[], frame(0, body)).await;
     reply.map(|reply| reply.code()).map_err(std::io::Error::other)
 }
@@ -48,7 +58,11 @@ async fn tls_on_both_transports() {
     let (ca, other) = (Authority::new("ca"), Authority::new("another ca"));
     let (cert, key) = ca.issue("gateway").write(dir.path(), "server");
     let sink = Sink::start().await;
-    let gateway = gateway(&sink, &format!("cert_file: {}, key_file: {}", cert.display(), key.display())).await;
+    let gateway = gateway(
+        &sink,
+        &format!("cert_file: {}, key_file: {}", cert.display(), key.display()),
+    )
+    .await;
     let body = sample(Kind::Logs, 1);
     let trusting = client_tls(&ca, None, &["http/1.1"]);
     let h2 = client_tls(&ca, None, &["h2"]);
@@ -58,16 +72,25 @@ async fn tls_on_both_transports() {
     let stream = connect(gateway.http(), &both).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     let mut http2 = HttpConnection::http2_on(stream).await.unwrap();
-    let https = request(Method::POST, gateway.http(), "/v1/logs", &[PROTOBUF], body.clone());
+    let https = request(
+        Method::POST,
+        gateway.http(),
+        "/v1/logs",
+        &[PROTOBUF],
+        body.clone(),
+    );
     assert_eq!(http2.send(https).await.unwrap().status, 200);
 
     let distrusting = client_tls(&other, None, &["h2", "http/1.1"]);
     assert!(post_tls(gateway.http(), &distrusting, &body).await.is_err());
     assert!(call_tls(gateway.grpc(), &distrusting, &body).await.is_err());
     let mut plain = sluice_tests::RawHttp::connect(gateway.http()).await;
-    plain.write("POST /v1/logs HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
+    plain
+        .write("POST /v1/logs HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        .await;
     assert!(!String::from_utf8_lossy(&plain.closed().await).contains("200"));
-    sink.wait_for_same(Kind::Logs, &[body.clone(), body.clone(), body]).await;
+    sink.wait_for_same(Kind::Logs, &[body.clone(), body.clone(), body])
+        .await;
     gateway.stop().await;
 }
 
@@ -76,21 +99,52 @@ async fn tls_on_both_transports() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mutual_tls() {
     let dir = tempfile::tempdir().unwrap();
-    let (ca, clients, other) = (Authority::new("ca"), Authority::new("clients"), Authority::new("others"));
+    let (ca, clients, other) = (
+        Authority::new("ca"),
+        Authority::new("clients"),
+        Authority::new("others"),
+    );
     let (cert, key) = ca.issue("gateway").write(dir.path(), "server");
     let client_ca = dir.path().join("clients.crt");
     std::fs::write(&client_ca, clients.pem()).unwrap();
     let sink = Sink::start().await;
-    let tls = format!("cert_file: {}, key_file: {}, client_ca_file: {}", cert.display(), key.display(), client_ca.display());
+    let tls = format!(
+        "cert_file: {}, key_file: {}, client_ca_file: {}",
+        cert.display(),
+        key.display(),
+        client_ca.display()
+    );
     let gateway = gateway(&sink, &tls).await;
     let body = sample(Kind::Logs, 1);
     let known = clients.issue("client");
-    assert_eq!(post_tls(gateway.http(), &client_tls(&ca, Some(&known), &["http/1.1"]), &body).await.unwrap(), 200);
-    assert_eq!(call_tls(gateway.grpc(), &client_tls(&ca, Some(&known), &["h2"]), &body).await.unwrap(), code::OK);
+    assert_eq!(
+        post_tls(
+            gateway.http(),
+            &client_tls(&ca, Some(&known), &["http/1.1"]),
+            &body
+        )
+        .await
+        .unwrap(),
+        200
+    );
+    assert_eq!(
+        call_tls(gateway.grpc(), &client_tls(&ca, Some(&known), &["h2"]), &body)
+            .await
+            .unwrap(),
+        code::OK
+    );
     let stranger = other.issue("client");
     for identity in [None, Some(&stranger)] {
-        assert!(post_tls(gateway.http(), &client_tls(&ca, identity, &["http/1.1"]), &body).await.is_err());
-        assert!(call_tls(gateway.grpc(), &client_tls(&ca, identity, &["h2"]), &body).await.is_err());
+        assert!(
+            post_tls(gateway.http(), &client_tls(&ca, identity, &["http/1.1"]), &body)
+                .await
+                .is_err()
+        );
+        assert!(
+            call_tls(gateway.grpc(), &client_tls(&ca, identity, &["h2"]), &body)
+                .await
+                .is_err()
+        );
     }
     sink.wait_for_same(Kind::Logs, &[body.clone(), body]).await;
     gateway.stop().await;
@@ -105,11 +159,20 @@ async fn certificates_are_reloaded() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let (cert, key) = old.issue("gateway").write(dir.path(), "server");
     let sink = Sink::start().await;
-    let tls = format!("cert_file: {}, key_file: {}, reload_interval: 100ms", cert.display(), key.display());
+    let tls = format!(
+        "cert_file: {}, key_file: {}, reload_interval: 100ms",
+        cert.display(),
+        key.display()
+    );
     let gateway = gateway(&sink, &tls).await;
-    let (trusts_old, trusts_new) = (client_tls(&old, None, &["http/1.1"]), client_tls(&new, None, &["http/1.1"]));
+    let (trusts_old, trusts_new) = (
+        client_tls(&old, None, &["http/1.1"]),
+        client_tls(&new, None, &["http/1.1"]),
+    );
     let body = sample(Kind::Logs, 1);
-    let mut connection = HttpConnection::http1_on(connect(gateway.http(), &trusts_old).await.unwrap()).await.unwrap();
+    let mut connection = HttpConnection::http1_on(connect(gateway.http(), &trusts_old).await.unwrap())
+        .await
+        .unwrap();
 
     std::fs::write(&cert, "not a certificate").unwrap();
     gateway.says("were not reloaded").await;
@@ -117,13 +180,23 @@ async fn certificates_are_reloaded() {
 
     new.issue("gateway").write(dir.path(), "server");
     eventually("the new certificate is served", || async {
-        post_tls(gateway.http(), &trusts_new, &body).await.ok().map(|status| assert_eq!(status, 200))
+        post_tls(gateway.http(), &trusts_new, &body)
+            .await
+            .ok()
+            .map(|status| assert_eq!(status, 200))
     })
     .await;
     assert!(post_tls(gateway.http(), &trusts_old, &body).await.is_err());
-    let request = request(Method::POST, gateway.http(), "/v1/logs", &[PROTOBUF], body.clone());
+    let request = request(
+        Method::POST,
+        gateway.http(),
+        "/v1/logs",
+        &[PROTOBUF],
+        body.clone(),
+    );
     assert_eq!(connection.send(request).await.unwrap().status, 200);
-    sink.wait_for_same(Kind::Logs, &[body.clone(), body.clone(), body]).await;
+    sink.wait_for_same(Kind::Logs, &[body.clone(), body.clone(), body])
+        .await;
     gateway.stop().await;
 }
 
@@ -138,6 +211,9 @@ async fn a_tls_client_at_a_plain_port() {
     for address in [gateway.http(), gateway.grpc()] {
         assert!(connect(address, &client_tls(&ca, None, &["h2"])).await.is_err());
     }
-    assert_eq!(post(gateway.http(), "/v1/logs", &[PROTOBUF], "").await.status, 200);
+    assert_eq!(
+        post(gateway.http(), "/v1/logs", &[PROTOBUF], "").await.status,
+        200
+    );
     gateway.stop().await;
 }
