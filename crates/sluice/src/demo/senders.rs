@@ -190,8 +190,9 @@ fn unix_nanos() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Sends one request until it is acknowledged; false when there is no point in another one.
-async fn deliver(
+/// Sends one request until it is acknowledged, or `give_up` or a stop ends its retries; false when there is no point in
+/// another one.
+pub(super) async fn deliver(
     sender: &Sender,
     client: &dyn Exporter,
     request: &Request,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sluice_config::Loader;
 use sluice_loadgen::{Generator, Signal, Spec, Tallies};
 use sluice_otlp::json;
+use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::Account;
 
 use super::account::Flow;
@@ -336,6 +337,66 @@ fn only_an_exact_run_is_exact() {
     std::fs::write(&file.path, "{\"resourceLogs\":\n").unwrap();
     let read = readback::read(std::slice::from_ref(&file), tallies);
     assert!(read[0].problems[0].contains("line 1"), "{:?}", read[0].problems);
+}
+
+/// A gateway that gives these answers, one after the other.
+struct Scripted(parking_lot::Mutex<Vec<Verdict>>);
+
+impl Exporter for Scripted {
+    fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
+        let answer = self.0.lock().pop();
+        Box::pin(async {
+            answer.unwrap_or(Verdict::Delivered {
+                rejected: 0,
+                message: None,
+            })
+        })
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// Scenario: a request is refused twice with a hint and then taken; refused beyond the end of the run; turned away for
+/// good.
+/// Guarantees: the hint is waited out and the request sent again until it is acknowledged, and only then counted as sent;
+/// what is never acknowledged is not counted as sent; what no retry can mend is a failure.
+#[tokio::test]
+async fn refusals_are_honoured() {
+    let plan = Plan::new(1_000, Duration::from_secs(1)).unwrap();
+    let sender = &plan.senders[0];
+    let request = Generator::new(sender.spec.clone()).next_request();
+    let refused = |millis| Verdict::Retry {
+        after: Some(Duration::from_millis(millis)),
+        reason: "busy".into(),
+    };
+    let (_stop, mut stopping) = watch::channel(Stop::No);
+
+    let sent = Sent::default();
+    let gateway = Scripted(parking_lot::Mutex::new(vec![refused(20), refused(40)]));
+    let before = Instant::now();
+    let give_up = before + Duration::from_secs(60);
+    assert!(senders::deliver(sender, &gateway, &request, &sent, &mut stopping, give_up).await);
+    assert!(before.elapsed() >= Duration::from_millis(60));
+    assert_eq!(
+        (sent.items()[0], sent.refused(), sent.given_up()),
+        (u64::from(request.items), 2, 0)
+    );
+
+    let sent = Sent::default();
+    let gateway = Scripted(parking_lot::Mutex::new(vec![refused(1)]));
+    let late = Instant::now();
+    assert!(!senders::deliver(sender, &gateway, &request, &sent, &mut stopping, late).await);
+    assert_eq!((sent.items()[0], sent.refused(), sent.given_up()), (0, 1, 1));
+    assert!(sent.failure().is_none());
+
+    let sent = Sent::default();
+    let gateway = Scripted(parking_lot::Mutex::new(vec![Verdict::PayloadFault {
+        reason: "no such field".into(),
+    }]));
+    assert!(!senders::deliver(sender, &gateway, &request, &sent, &mut stopping, give_up).await);
+    assert!(sent.failure().unwrap().contains("no such field"));
 }
 
 /// Scenario: the whole demo for a second, on ports of the system's choice.
