@@ -5,7 +5,7 @@
 //! cargo build --release -p sluice-benches --example grpc_framing
 //! cargo build --release -p sluice-loadgen --examples
 //! target/release/examples/grpc_framing own 127.0.0.1:14317 &      # or: tonic
-//! target/release/examples/load --grpc --target 127.0.0.1:14317 --seconds 10
+//! target/release/examples/load --protocol grpc --target 127.0.0.1:14317 --seconds 10
 //! ```
 //!
 //! On SIGINT it prints requests and CPU seconds; docs/decisions.md has the figures.
