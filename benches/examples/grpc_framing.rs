@@ -35,7 +35,10 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn took(body: &[u8]) {
     REQUESTS.fetch_add(1, Ordering::Relaxed);
-    ITEMS.fetch_add(sluice_wire::count(Kind::Metrics, body).unwrap_or(0), Ordering::Relaxed);
+    ITEMS.fetch_add(
+        sluice_wire::count(Kind::Metrics, body).unwrap_or(0),
+        Ordering::Relaxed,
+    );
 }
 
 /// The receiver's own path.
@@ -45,7 +48,10 @@ struct Own(Gate);
 impl Serve for Own {
     async fn serve(&self, request: Request<Incoming>, _: Peer) -> Response<ReplyBody> {
         let (head, mut body) = request.into_parts();
-        let encoding = head.headers.get("grpc-encoding").and_then(|name| name.to_str().ok()?.parse().ok());
+        let encoding = head
+            .headers
+            .get("grpc-encoding")
+            .and_then(|name| name.to_str().ok()?.parse().ok());
         let encoding = encoding.unwrap_or(Encoding::Identity);
         let status = match collect_framed(&mut body, encoding, &self.0, &BodyLimits::default()).await {
             Ok(received) => {
@@ -54,9 +60,14 @@ impl Serve for Own {
             }
             Err(_) => 13,
         };
-        let trailers = HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), HeaderValue::from(status))]);
+        let trailers = HeaderMap::from_iter([(
+            http::HeaderName::from_static("grpc-status"),
+            HeaderValue::from(status),
+        )]);
         let mut response = Response::new(ReplyBody::with_trailers(Bytes::from_static(&[0; 5]), trailers));
-        response.headers_mut().insert("content-type", HeaderValue::from_static("application/grpc"));
+        response
+            .headers_mut()
+            .insert("content-type", HeaderValue::from_static("application/grpc"));
         response
     }
 }
@@ -141,8 +152,16 @@ async fn run(way: &str, address: SocketAddr) -> Result<(), Box<dyn std::error::E
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let serving: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = match way {
         "own" => {
-            let gate = Gate::new(Budget::new(1 << 30), Duration::from_secs(5), &Registry::default(), 1);
-            let settings = ConnectionSettings { http1: false, ..Default::default() };
+            let gate = Gate::new(
+                Budget::new(1 << 30),
+                Duration::from_secs(5),
+                &Registry::default(),
+                1,
+            );
+            let settings = ConnectionSettings {
+                http1: false,
+                ..Default::default()
+            };
             let listener = Listener::bind(&address.to_string(), None, settings).await?;
             Box::pin(listener.serve(Own(gate), stopping)?)
         }
@@ -176,6 +195,12 @@ async fn run(way: &str, address: SocketAddr) -> Result<(), Box<dyn std::error::E
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let way = args.next().unwrap_or_else(|| "own".to_owned());
-    let address = args.next().unwrap_or_else(|| "127.0.0.1:14317".to_owned()).parse()?;
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(run(&way, address))
+    let address = args
+        .next()
+        .unwrap_or_else(|| "127.0.0.1:14317".to_owned())
+        .parse()?;
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(run(&way, address))
 }

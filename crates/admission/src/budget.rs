@@ -70,7 +70,10 @@ impl Lane {
             let Some(next) = used.checked_add(bytes).filter(|n| *n <= self.capacity) else {
                 return false;
             };
-            match self.used.compare_exchange_weak(used, next, Ordering::AcqRel, Ordering::Relaxed) {
+            match self
+                .used
+                .compare_exchange_weak(used, next, Ordering::AcqRel, Ordering::Relaxed)
+            {
                 Ok(_) => return true,
                 Err(seen) => used = seen,
             }
@@ -106,8 +109,14 @@ impl Budget {
     pub fn new(capacity: u64) -> Self {
         let express = capacity / EXPRESS_SHARE;
         Self(Arc::new(Inner {
-            general: Lane { capacity: capacity - express, used: AtomicU64::new(0) },
-            express: Lane { capacity: express, used: AtomicU64::new(0) },
+            general: Lane {
+                capacity: capacity - express,
+                used: AtomicU64::new(0),
+            },
+            express: Lane {
+                capacity: express,
+                used: AtomicU64::new(0),
+            },
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
             released: AtomicU64::new(0),
@@ -157,7 +166,10 @@ impl Budget {
         }
         let inner = &self.0;
         if bytes > self.largest() {
-            return Err(NeverFits { asked: bytes, largest: self.largest() });
+            return Err(NeverFits {
+                asked: bytes,
+                largest: self.largest(),
+            });
         }
         let _line = WaitingGuard::enter(self, bytes);
         let granted = {
@@ -181,7 +193,11 @@ impl Budget {
     }
 
     fn permit(&self, general: u64, express: u64) -> Permit {
-        Permit { budget: self.clone(), general, express }
+        Permit {
+            budget: self.clone(),
+            general,
+            express,
+        }
     }
 
     /// Grants what fits, in order. A general waiter that does not fit holds back those behind it,
@@ -289,7 +305,10 @@ impl Permit {
 
     /// Joins another permit of the same budget into this one.
     pub fn absorb(&mut self, mut other: Permit) {
-        debug_assert!(Arc::ptr_eq(&self.budget.0, &other.budget.0), "permits of two budgets never mix");
+        debug_assert!(
+            Arc::ptr_eq(&self.budget.0, &other.budget.0),
+            "permits of two budgets never mix"
+        );
         self.general += std::mem::take(&mut other.general);
         self.express += std::mem::take(&mut other.express);
     }
@@ -364,7 +383,13 @@ mod tests {
     async fn what_never_fits_is_told_so() {
         let budget = Budget::new(16 * MIB);
         let error = budget.reserve(16 * MIB).await.unwrap_err();
-        assert_eq!(error, NeverFits { asked: 16 * MIB, largest: 15 * MIB });
+        assert_eq!(
+            error,
+            NeverFits {
+                asked: 16 * MIB,
+                largest: 15 * MIB
+            }
+        );
     }
 
     /// Scenario: three waiters, the first larger than the rest, bytes freed step by step; one leaves.
@@ -391,7 +416,15 @@ mod tests {
         let last = last.await.unwrap().unwrap();
         assert_eq!(budget.usage().used, 14 * MIB);
         drop((first, last));
-        assert_eq!(budget.usage(), Usage { used: 0, waiting: 0, waiting_bytes: 0, ..budget.usage() });
+        assert_eq!(
+            budget.usage(),
+            Usage {
+                used: 0,
+                waiting: 0,
+                waiting_bytes: 0,
+                ..budget.usage()
+            }
+        );
     }
 
     /// Scenario: eight threads reserve and release at random against a small budget.
@@ -405,7 +438,9 @@ mod tests {
                 scope.spawn(move || {
                     let mut x = seed;
                     for _ in 0..20_000 {
-                        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                        x = x
+                            .wrapping_mul(6364136223846793005)
+                            .wrapping_add(1442695040888963407);
                         if let Some(permit) = budget.try_reserve((x >> 33) % (MIB / 3)) {
                             assert!(budget.usage().used <= MIB);
                             drop(permit);

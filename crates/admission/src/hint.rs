@@ -34,7 +34,11 @@ impl RetryHint {
     /// Starts measuring at `now`; `seed` drives the jitter.
     pub fn new(now: Instant, seed: u64) -> Self {
         Self {
-            sample: Mutex::new(Sample { at: now, released: 0, bytes_per_sec: 0.0 }),
+            sample: Mutex::new(Sample {
+                at: now,
+                released: 0,
+                bytes_per_sec: 0.0,
+            }),
             draw: AtomicU64::new(seed | 1),
         }
     }
@@ -56,11 +60,13 @@ impl RetryHint {
         };
         let backlog = (usage.waiting_bytes + asked) as f64;
         // Nothing drains yet: a short hint would only bring the same refusal again.
-        let seconds = if rate > 0.0 { backlog / rate } else { 2.0 * MIN_RETRY_HINT.as_secs_f64() };
+        let seconds = if rate > 0.0 {
+            backlog / rate
+        } else {
+            2.0 * MIN_RETRY_HINT.as_secs_f64()
+        };
         let jittered = seconds * (0.75 + 0.5 * self.unit());
-        Duration::from_secs_f64(
-            jittered.clamp(MIN_RETRY_HINT.as_secs_f64(), MAX_RETRY_HINT.as_secs_f64()),
-        )
+        Duration::from_secs_f64(jittered.clamp(MIN_RETRY_HINT.as_secs_f64(), MAX_RETRY_HINT.as_secs_f64()))
     }
 
     /// The next number in [0, 1): splitmix64, good enough to spread clients.
@@ -77,7 +83,13 @@ mod tests {
     use super::*;
 
     fn usage(waiting_bytes: u64, released: u64) -> Usage {
-        Usage { capacity: 100, used: 100, waiting_bytes, waiting: 1, released }
+        Usage {
+            capacity: 100,
+            used: 100,
+            waiting_bytes,
+            waiting: 1,
+            released,
+        }
     }
 
     /// Scenario: 10 MB wait, 1 MB/s drains.
@@ -101,8 +113,9 @@ mod tests {
         let start = Instant::now();
         let hint = RetryHint::new(start, 7);
         let at = start + Duration::from_secs(1);
-        let delays: std::collections::BTreeSet<_> =
-            (0..100).map(|_| hint.delay(at, usage(5_000_000, 1_000_000), 0)).collect();
+        let delays: std::collections::BTreeSet<_> = (0..100)
+            .map(|_| hint.delay(at, usage(5_000_000, 1_000_000), 0))
+            .collect();
         assert!(delays.len() > 90);
     }
 }

@@ -12,4 +12,4 @@ mod budget;
 mod hint;
 
 pub use budget::{Budget, EXPRESS_MAX_BYTES, EXPRESS_SHARE, NeverFits, Permit, Usage};
-pub use hint::{RetryHint, MAX_RETRY_HINT, MIN_RETRY_HINT};
+pub use hint::{MAX_RETRY_HINT, MIN_RETRY_HINT, RetryHint};

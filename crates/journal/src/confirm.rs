@@ -37,7 +37,10 @@ impl Confirm {
         let (done, waiting) = oneshot::channel();
         let inner = Inner {
             cursors: AtomicU32::new(cursors),
-            state: Mutex::new(State { dropped: None, done: Some(done) }),
+            state: Mutex::new(State {
+                dropped: None,
+                done: Some(done),
+            }),
         };
         (Self(Arc::new(inner)), waiting)
     }
@@ -51,7 +54,9 @@ impl Confirm {
             && let Some(done) = state.done.take()
         {
             // Nobody listens any more when the client hung up; the payload is settled all the same.
-            let _ = done.send(Confirmed { dropped: state.dropped });
+            let _ = done.send(Confirmed {
+                dropped: state.dropped,
+            });
         }
     }
 }

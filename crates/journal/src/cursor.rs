@@ -59,7 +59,10 @@ impl Cursor {
     /// Settles items of payloads this cursor was handed; a payload is done when all its items are.
     pub fn settle(&self, settled: &[Settled]) {
         let mut released = Released::new();
-        self.shared.state.lock().settle(self.index, settled, &mut released);
+        self.shared
+            .state
+            .lock()
+            .settle(self.index, settled, &mut released);
         drop(released);
         self.shared.after_settle();
     }
@@ -90,16 +93,31 @@ mod tests {
     }
 
     fn spec(exporter: &str, requests: Option<u64>, on_full: OnFull) -> CursorSpec {
-        CursorSpec { exporter: exporter.into(), limits: Limits { requests, ..Default::default() }, on_full }
+        CursorSpec {
+            exporter: exporter.into(),
+            limits: Limits {
+                requests,
+                ..Default::default()
+            },
+            on_full,
+        }
     }
 
     fn put(journal: &Journal, payload: Arc<Payload>) -> Result<u64, Full> {
-        let cost = Cost { requests: 1, items: payload.items, bytes: 100 };
+        let cost = Cost {
+            requests: 1,
+            items: payload.items,
+            bytes: 100,
+        };
         Ok(journal.append(journal.try_reserve(cost)?, payload, None))
     }
 
     fn done(seq: u64, delivered: u64) -> Settled {
-        Settled { seq, delivered, dropped: None }
+        Settled {
+            seq,
+            delivered,
+            dropped: None,
+        }
     }
 
     fn balanced(journal: &Journal) {
@@ -115,8 +133,10 @@ mod tests {
     #[tokio::test]
     async fn the_last_cursor_releases() {
         let budget = Budget::new(10_000);
-        let (journal, mut cursors) =
-            Journal::memory("logs", vec![spec("a", None, OnFull::Refuse), spec("b", None, OnFull::Refuse)]);
+        let (journal, mut cursors) = Journal::memory(
+            "logs",
+            vec![spec("a", None, OnFull::Refuse), spec("b", None, OnFull::Refuse)],
+        );
         for items in [3, 5, 7] {
             put(&journal, payload(&budget, items)).unwrap();
         }
@@ -134,13 +154,20 @@ mod tests {
         cursors[1].settle(&[done(2, 4)]);
         balanced(&journal);
         assert_eq!(budget.usage().used, 300);
-        cursors[1].settle(&[Settled { seq: 2, delivered: 1, dropped: Some((DropReason::PayloadFault, 2)) }]);
+        cursors[1].settle(&[Settled {
+            seq: 2,
+            delivered: 1,
+            dropped: Some((DropReason::PayloadFault, 2)),
+        }]);
         assert_eq!(budget.usage().used, 200);
         cursors[1].settle(&[done(0, 3), done(1, 5)]);
         assert_eq!(budget.usage().used, 0);
         balanced(&journal);
         let b = journal.reports(Instant::now())[1].total();
-        assert_eq!((b.accepted, b.delivered, b.dropped_total(), b.queued), (15, 13, 2, 0));
+        assert_eq!(
+            (b.accepted, b.delivered, b.dropped_total(), b.queued),
+            (15, 13, 2, 0)
+        );
     }
 
     /// Scenario: one exporter is dead and its cursor may hold two payloads.
@@ -149,8 +176,13 @@ mod tests {
     #[tokio::test]
     async fn a_dead_cursor_is_cut_loose_or_holds_back() {
         let budget = Budget::new(10_000);
-        let (journal, mut cursors) =
-            Journal::memory("logs", vec![spec("ok", None, OnFull::Refuse), spec("dead", Some(2), OnFull::DropOldest)]);
+        let (journal, mut cursors) = Journal::memory(
+            "logs",
+            vec![
+                spec("ok", None, OnFull::Refuse),
+                spec("dead", Some(2), OnFull::DropOldest),
+            ],
+        );
         for _ in 0..10 {
             let seq = put(&journal, payload(&budget, 1)).unwrap();
             let entry = cursors[0].next().await.unwrap();
@@ -159,11 +191,21 @@ mod tests {
         }
         balanced(&journal);
         let dead = journal.reports(Instant::now())[1].total();
-        assert_eq!((dead.accepted, dead.queued, dead.dropped[DropReason::QueueFull as usize]), (10, 2, 8));
+        assert_eq!(
+            (
+                dead.accepted,
+                dead.queued,
+                dead.dropped[DropReason::QueueFull as usize]
+            ),
+            (10, 2, 8)
+        );
         assert_eq!(budget.usage().used, 200);
         assert_eq!(cursors[1].next().await.unwrap().seq, 8);
 
-        let both = vec![spec("a", Some(2), OnFull::DropOldest), spec("b", Some(2), OnFull::DropOldest)];
+        let both = vec![
+            spec("a", Some(2), OnFull::DropOldest),
+            spec("b", Some(2), OnFull::DropOldest),
+        ];
         let (overloaded, _cursors) = Journal::memory("logs", both);
         put(&overloaded, payload(&budget, 1)).unwrap();
         put(&overloaded, payload(&budget, 1)).unwrap();
@@ -176,7 +218,16 @@ mod tests {
         assert!(full.to_string().contains("exporter dead is full"), "{full}");
         let waiting = {
             let journal = journal.clone();
-            tokio::spawn(async move { journal.reserve(Cost { requests: 1, items: 1, bytes: 1 }).await.map(drop) })
+            tokio::spawn(async move {
+                journal
+                    .reserve(Cost {
+                        requests: 1,
+                        items: 1,
+                        bytes: 1,
+                    })
+                    .await
+                    .map(drop)
+            })
         };
         tokio::task::yield_now().await;
         let entry = cursors[0].next().await.unwrap();
@@ -189,8 +240,15 @@ mod tests {
     #[test]
     fn an_oversized_payload_is_taken_by_an_empty_queue() {
         let budget = Budget::new(10_000);
-        let limits = Limits { items: Some(10), ..Default::default() };
-        let spec = CursorSpec { exporter: "a".into(), limits, on_full: OnFull::Refuse };
+        let limits = Limits {
+            items: Some(10),
+            ..Default::default()
+        };
+        let spec = CursorSpec {
+            exporter: "a".into(),
+            limits,
+            on_full: OnFull::Refuse,
+        };
         let (journal, _cursors) = Journal::memory("logs", vec![spec]);
         put(&journal, payload(&budget, 11)).unwrap();
         put(&journal, payload(&budget, 1)).unwrap_err();
@@ -201,17 +259,34 @@ mod tests {
     #[tokio::test]
     async fn confirmation_comes_after_the_last_cursor() {
         let budget = Budget::new(10_000);
-        let (journal, mut cursors) =
-            Journal::memory("logs", vec![spec("a", None, OnFull::Refuse), spec("b", None, OnFull::Refuse)]);
+        let (journal, mut cursors) = Journal::memory(
+            "logs",
+            vec![spec("a", None, OnFull::Refuse), spec("b", None, OnFull::Refuse)],
+        );
         let (confirm, mut waiting) = Confirm::new(2);
-        let space = journal.try_reserve(Cost { requests: 1, items: 5, bytes: 1 }).unwrap();
+        let space = journal
+            .try_reserve(Cost {
+                requests: 1,
+                items: 5,
+                bytes: 1,
+            })
+            .unwrap();
         journal.append(space, payload(&budget, 5), Some(confirm));
         cursors[0].next().await.unwrap();
         cursors[0].settle(&[done(0, 5)]);
         assert!(waiting.try_recv().is_err());
         cursors[1].next().await.unwrap();
-        cursors[1].settle(&[Settled { seq: 0, delivered: 3, dropped: Some((DropReason::PayloadFault, 2)) }]);
-        assert_eq!(waiting.await.unwrap(), Confirmed { dropped: Some((DropReason::PayloadFault, 2)) });
+        cursors[1].settle(&[Settled {
+            seq: 0,
+            delivered: 3,
+            dropped: Some((DropReason::PayloadFault, 2)),
+        }]);
+        assert_eq!(
+            waiting.await.unwrap(),
+            Confirmed {
+                dropped: Some((DropReason::PayloadFault, 2))
+            }
+        );
     }
 
     /// Scenario: the journal closes with one payload in flight and one unread; then the deadline.
@@ -232,7 +307,10 @@ mod tests {
         drop((first, second));
         cursors[0].settle(&[done(0, 2)]);
         balanced(&journal);
-        assert_eq!(journal.reports(Instant::now())[0].total().dropped[DropReason::Shutdown as usize], 5);
+        assert_eq!(
+            journal.reports(Instant::now())[0].total().dropped[DropReason::Shutdown as usize],
+            5
+        );
         assert_eq!(budget.usage().used, 0);
         journal.drained().await;
     }

@@ -76,7 +76,9 @@ impl Journal {
             waiting_for_room: AtomicUsize::new(0),
             settled: Notify::new(),
         });
-        let cursors = (0..count).map(|index| Cursor::new(shared.clone(), index)).collect();
+        let cursors = (0..count)
+            .map(|index| Cursor::new(shared.clone(), index))
+            .collect();
         (Journal(shared), cursors)
     }
 
@@ -96,7 +98,10 @@ impl Journal {
     /// [`Full`] names the first cursor without room.
     pub fn try_reserve(&self, cost: Cost) -> Result<Space, Full> {
         self.0.state.lock().reserve(cost)?;
-        Ok(Space { journal: self.clone(), cost })
+        Ok(Space {
+            journal: self.clone(),
+            cost,
+        })
     }
 
     /// Like [`Journal::try_reserve`], but waits for room. The caller bounds the wait; dropping the
@@ -142,7 +147,11 @@ impl Journal {
 
     /// Gives up what is left, counted as `shutdown`; returns the items given up.
     pub fn abandon(&self) -> u64 {
-        let left = self.reports(Instant::now()).iter().map(|r| r.total().queued).sum();
+        let left = self
+            .reports(Instant::now())
+            .iter()
+            .map(|r| r.total().queued)
+            .sum();
         let mut released = Released::new();
         self.0.state.lock().abandon(&mut released);
         self.0.readable.iter().for_each(Notify::notify_one);

@@ -78,7 +78,9 @@ pub struct Depth {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// No room now; it will come.
-    #[error("the queue of exporter {exporter} is full ({requests} requests, {items} items, {bytes} bytes wait); retry later")]
+    #[error(
+        "the queue of exporter {exporter} is full ({requests} requests, {items} items, {bytes} bytes wait); retry later"
+    )]
     Now {
         /// The cursor that is full.
         exporter: String,

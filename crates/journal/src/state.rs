@@ -78,7 +78,12 @@ impl State {
     pub(crate) fn new(specs: Vec<CursorSpec>) -> Self {
         let cursors = specs
             .into_iter()
-            .map(|spec| CursorState { spec, next: 0, backlog: Cost::default(), accounts: Vec::new() })
+            .map(|spec| CursorState {
+                spec,
+                next: 0,
+                backlog: Cost::default(),
+                accounts: Vec::new(),
+            })
             .collect();
         Self {
             base: 0,
@@ -111,12 +116,26 @@ impl State {
                 room = true;
                 continue;
             }
-            let Cost { requests, items, bytes } = cursor.backlog;
+            let Cost {
+                requests,
+                items,
+                bytes,
+            } = cursor.backlog;
             let exporter = || cursor.spec.exporter.clone();
             if cursor.spec.on_full == OnFull::Refuse {
-                return Err(Full::Now { exporter: exporter(), requests, items, bytes });
+                return Err(Full::Now {
+                    exporter: exporter(),
+                    requests,
+                    items,
+                    bytes,
+                });
             }
-            full.get_or_insert_with(|| Full::Now { exporter: exporter(), requests, items, bytes });
+            full.get_or_insert_with(|| Full::Now {
+                exporter: exporter(),
+                requests,
+                items,
+                bytes,
+            });
         }
         if let Some(full) = full.filter(|_| !room) {
             return Err(full);
@@ -175,7 +194,15 @@ impl State {
 
     fn give_up(&mut self, index: usize, seq: u64, reason: DropReason, released: &mut Released) {
         let left = self.remaining[self.cell(index, seq)];
-        self.settle_one(index, Settled { seq, delivered: 0, dropped: Some((reason, left)) }, released);
+        self.settle_one(
+            index,
+            Settled {
+                seq,
+                delivered: 0,
+                dropped: Some((reason, left)),
+            },
+            released,
+        );
     }
 
     fn cell(&self, cursor: usize, seq: u64) -> usize {
@@ -207,7 +234,10 @@ impl State {
         if self.remaining[cell] == 0 {
             return;
         }
-        debug_assert!(settled.items() <= self.remaining[cell], "a cursor settles no more than it was handed");
+        debug_assert!(
+            settled.items() <= self.remaining[cell],
+            "a cursor settles no more than it was handed"
+        );
         self.remaining[cell] -= settled.items();
         let complete = self.remaining[cell] == 0;
         let cursors = self.cursors.len();
@@ -229,7 +259,10 @@ impl State {
         if !complete {
             return;
         }
-        cursor.backlog.sub(Cost { items: 0, ..slot.cost });
+        cursor.backlog.sub(Cost {
+            items: 0,
+            ..slot.cost
+        });
         slot.pending -= 1;
         if let Some(confirm) = &slot.confirm {
             confirm.cursor_done(slot.dropped.get(index).copied().flatten());
@@ -270,7 +303,10 @@ impl State {
         let oldest = (0..self.slots.len())
             .find(|slot| self.remaining[slot * self.cursors.len() + index] > 0)
             .map(|slot| now.saturating_duration_since(self.slots[slot].received_at));
-        Depth { backlog: self.cursors[index].backlog, age: oldest.unwrap_or_default() }
+        Depth {
+            backlog: self.cursors[index].backlog,
+            age: oldest.unwrap_or_default(),
+        }
     }
 
     pub(crate) fn exporter(&self, index: usize) -> &str {

@@ -635,6 +635,37 @@ fn the_output_is_limited() {
     assert!(!traces("[]", LENIENT).expect_err("no object").is_too_large());
 }
 
+/// Scenario: a long resource attribute, then a short one at the same depth, under a limit of exactly their length.
+/// Guarantees: the limit is exact: a length prefix first guessed too wide does not count against it (found by fuzzing).
+#[test]
+fn the_limit_is_exact() {
+    let attribute = |length| {
+        format!(
+            r#"{{"key":"k","value":{{"stringValue":"{}"}}}}"#,
+            "x".repeat(length)
+        )
+    };
+    let json = format!(
+        r#"{{"resourceLogs":[{{"resource":{{"attributes":[{},{}]}}}}]}}"#,
+        attribute(200),
+        attribute(3)
+    );
+    let decode = |limit_bytes| {
+        let options = JsonOptions {
+            strict: false,
+            limit_bytes,
+        };
+        json::decode(json::request_schema(Kind::Logs), json.as_bytes(), options)
+    };
+    let wire = decode(usize::MAX).expect("valid");
+    assert_eq!(decode(wire.len()).as_deref(), Ok(&wire[..]));
+    assert!(
+        decode(wire.len() - 1)
+            .expect_err("one byte too much")
+            .is_too_large()
+    );
+}
+
 /// Scenario: a refusal's Status with RetryInfo, with a type this program does not know, and responses with and
 /// without partial success, to JSON and back.
 /// Guarantees: Any and Duration have their own JSON forms; an empty response is `{}`.

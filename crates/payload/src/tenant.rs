@@ -38,7 +38,10 @@ struct Table {
 impl Default for Tenants {
     fn default() -> Self {
         let names: Vec<Arc<str>> = vec!["default".into(), "overflow".into()];
-        let ids = HashMap::from([(names[0].clone(), TenantId::DEFAULT), (names[1].clone(), TenantId::OVERFLOW)]);
+        let ids = HashMap::from([
+            (names[0].clone(), TenantId::DEFAULT),
+            (names[1].clone(), TenantId::OVERFLOW),
+        ]);
         Self(Arc::new(RwLock::new(Table { ids, names })))
     }
 }
@@ -71,7 +74,11 @@ impl Tenants {
     /// The name behind an index, as [`TenantId::index`] gives it.
     pub fn name_at(&self, index: usize) -> Arc<str> {
         let table = self.0.read();
-        table.names.get(index).unwrap_or(&table.names[TenantId::OVERFLOW.index()]).clone()
+        table
+            .names
+            .get(index)
+            .unwrap_or(&table.names[TenantId::OVERFLOW.index()])
+            .clone()
     }
 }
 

@@ -64,7 +64,13 @@ pub(crate) struct Source {
 
 impl Tracked {
     fn new(signal: Signal) -> Self {
-        Self { batch: Batch { signal, parts: Vec::new() }, sources: Vec::new() }
+        Self {
+            batch: Batch {
+                signal,
+                parts: Vec::new(),
+            },
+            sources: Vec::new(),
+        }
     }
 
     /// Two batches of about half the size each, or `None` when one item cannot be halved.
@@ -73,13 +79,18 @@ impl Tracked {
         if self.batch.parts.len() > 1 {
             let middle = self.batch.parts.len() / 2;
             let tail = Tracked {
-                batch: Batch { signal, parts: self.batch.parts.split_off(middle) },
+                batch: Batch {
+                    signal,
+                    parts: self.batch.parts.split_off(middle),
+                },
                 sources: self.sources.split_off(middle),
             };
             return Ok((self, tail));
         }
         let items = self.batch.items();
-        let Some(pieces) = (items > 1).then(|| cut(signal, &self.batch.parts[0], Limit::Items(items.div_ceil(2)))).flatten()
+        let Some(pieces) = (items > 1)
+            .then(|| cut(signal, &self.batch.parts[0], Limit::Items(items.div_ceil(2))))
+            .flatten()
         else {
             return Err(self);
         };
@@ -99,7 +110,11 @@ fn cut(signal: Signal, part: &Part, limit: Limit) -> Option<Vec<Part>> {
         Ok(pieces) if pieces.len() > 1 => Some(
             pieces
                 .into_iter()
-                .map(|piece| Part { items: piece.items, body: piece.chain.to_bytes(), frame: None })
+                .map(|piece| Part {
+                    items: piece.items,
+                    body: piece.chain.to_bytes(),
+                    frame: None,
+                })
                 .collect(),
         ),
         Ok(_) => None,
@@ -135,7 +150,14 @@ pub(crate) struct Batcher {
 impl Batcher {
     /// `max_bytes` caps every batch, whatever the settings count.
     pub fn new(signal: Signal, settings: BatchSettings, max_bytes: usize) -> Self {
-        Self { settings, max_bytes, current: Tracked::new(signal), size: 0, bytes: 0, opened: None }
+        Self {
+            settings,
+            max_bytes,
+            current: Tracked::new(signal),
+            size: 0,
+            bytes: 0,
+            opened: None,
+        }
     }
 
     /// When the batch being gathered has to go, if there is one.
@@ -146,11 +168,20 @@ impl Batcher {
     /// Takes a payload; batches that are full by it are pushed to `ready`.
     pub fn push(&mut self, entry: Entry, now: Instant, ready: &mut Vec<Tracked>) {
         let payload = entry.payload;
-        let whole = Part { body: payload.body.clone(), items: payload.items, frame: payload.frame.clone() };
-        let source = Source { seq: entry.seq, _payload: payload };
+        let whole = Part {
+            body: payload.body.clone(),
+            items: payload.items,
+            frame: payload.frame.clone(),
+        };
+        let source = Source {
+            seq: entry.seq,
+            _payload: payload,
+        };
         let signal = self.current.batch.signal;
         match self.limit(&whole).and_then(|limit| cut(signal, &whole, limit)) {
-            Some(parts) => parts.into_iter().for_each(|part| self.add(part, source.clone(), now, ready)),
+            Some(parts) => parts
+                .into_iter()
+                .for_each(|part| self.add(part, source.clone(), now, ready)),
             None => self.add(whole, source, now, ready),
         }
     }
@@ -207,11 +238,13 @@ impl Batcher {
 pub fn contiguous(batch: &Batch) -> Bytes {
     match batch.parts.as_slice() {
         [one] => one.body.clone(),
-        parts => parts.iter().fold(Vec::with_capacity(batch.bytes()), |mut all, part| {
-            all.extend_from_slice(&part.body);
-            all
-        })
-        .into(),
+        parts => parts
+            .iter()
+            .fold(Vec::with_capacity(batch.bytes()), |mut all, part| {
+                all.extend_from_slice(&part.body);
+                all
+            })
+            .into(),
     }
 }
 
@@ -248,13 +281,22 @@ mod tests {
             received_at: std::time::Instant::now(),
             permit: None,
         };
-        Entry { seq, payload: Arc::new(payload) }
+        Entry {
+            seq,
+            payload: Arc::new(payload),
+        }
     }
 
     fn items(batches: &[Tracked]) -> Vec<Vec<(u64, u64)>> {
         batches
             .iter()
-            .map(|b| b.sources.iter().zip(&b.batch.parts).map(|(s, p)| (s.seq, p.items)).collect())
+            .map(|b| {
+                b.sources
+                    .iter()
+                    .zip(&b.batch.parts)
+                    .map(|(s, p)| (s.seq, p.items))
+                    .collect()
+            })
             .collect()
     }
 
@@ -263,7 +305,11 @@ mod tests {
     /// and every item are kept, and the deadline starts with the oldest payload.
     #[test]
     fn batches_by_items() {
-        let settings = BatchSettings { min_size: 5, max_size: Some(7), ..Default::default() };
+        let settings = BatchSettings {
+            min_size: 5,
+            max_size: Some(7),
+            ..Default::default()
+        };
         let mut batcher = Batcher::new(Signal::Logs, settings, usize::MAX);
         let start = Instant::now();
         let mut ready = Vec::new();
@@ -276,11 +322,18 @@ mod tests {
         batcher.flush(&mut ready);
         let got = items(&ready);
         assert_eq!(got[0], [(0, 3), (1, 3)]);
-        assert!(got.iter().all(|batch| batch.iter().map(|(_, n)| n).sum::<u64>() <= 7), "{got:?}");
+        assert!(
+            got.iter()
+                .all(|batch| batch.iter().map(|(_, n)| n).sum::<u64>() <= 7),
+            "{got:?}"
+        );
         assert_eq!(got.iter().flatten().map(|(_, n)| n).sum::<u64>(), 29);
         assert!(got.iter().flatten().map(|(seq, _)| seq).is_sorted());
         for tracked in &ready {
-            assert_eq!(sluice_wire::count(Kind::Logs, &contiguous(&tracked.batch)).unwrap(), tracked.batch.items());
+            assert_eq!(
+                sluice_wire::count(Kind::Logs, &contiguous(&tracked.batch)).unwrap(),
+                tracked.batch.items()
+            );
         }
     }
 

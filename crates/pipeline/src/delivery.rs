@@ -66,7 +66,11 @@ struct DeliveryMetrics {
 impl DeliveryMetrics {
     fn new(registry: &Registry, pipeline: &str, exporter: &str, signal: Signal) -> Self {
         let labels = || {
-            vec![("exporter", exporter.to_owned()), ("pipeline", pipeline.to_owned()), ("signal", signal.to_string())]
+            vec![
+                ("exporter", exporter.to_owned()),
+                ("pipeline", pipeline.to_owned()),
+                ("signal", signal.to_string()),
+            ]
         };
         Self {
             requests: registry.counter("sluice_exporter_requests_total", "Export requests sent, retries included.", labels()),
@@ -271,7 +275,10 @@ impl Delivery {
 
     fn gives_up(&self, started: Instant, delay: Duration) -> bool {
         let retry = &self.settings.retry;
-        !retry.enabled || retry.max_elapsed_time.is_some_and(|max| started.elapsed() + delay > max)
+        !retry.enabled
+            || retry
+                .max_elapsed_time
+                .is_some_and(|max| started.elapsed() + delay > max)
     }
 
     fn halve_or_drop(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) {
@@ -295,7 +302,11 @@ impl Delivery {
             .sources
             .iter()
             .zip(&tracked.batch.parts)
-            .map(|(source, part)| Settled { seq: source.seq, delivered: 0, dropped: Some((reason, part.items)) })
+            .map(|(source, part)| Settled {
+                seq: source.seq,
+                delivered: 0,
+                dropped: Some((reason, part.items)),
+            })
             .collect();
         self.cursor.settle(&settled);
     }
@@ -318,7 +329,11 @@ impl Delivery {
                 let here = rejected.min(part.items);
                 rejected -= here;
                 let dropped = (here > 0).then_some((DropReason::PartialSuccess, here));
-                Settled { seq: source.seq, delivered: part.items - here, dropped }
+                Settled {
+                    seq: source.seq,
+                    delivered: part.items - here,
+                    dropped,
+                }
             })
             .collect();
         self.cursor.settle(&settled);

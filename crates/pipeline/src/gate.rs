@@ -42,7 +42,10 @@ struct Held {
 
 impl Gate {
     pub fn new() -> Self {
-        Self { held: None, payload_faults: 0 }
+        Self {
+            held: None,
+            payload_faults: 0,
+        }
     }
 
     pub fn is_held(&self) -> bool {
@@ -57,7 +60,11 @@ impl Gate {
                 held.probing = true;
                 Pass::Probe
             }
-            Some(held) => Pass::Wait(if held.probing { now + held.interval } else { held.probe_at }),
+            Some(held) => Pass::Wait(if held.probing {
+                now + held.interval
+            } else {
+                held.probe_at
+            }),
         }
     }
 
@@ -77,7 +84,11 @@ impl Gate {
     pub fn hold(&mut self, now: Instant, probe: bool) -> bool {
         match &mut self.held {
             None => {
-                self.held = Some(Held { probe_at: now + FIRST_PROBE, interval: FIRST_PROBE, probing: false });
+                self.held = Some(Held {
+                    probe_at: now + FIRST_PROBE,
+                    interval: FIRST_PROBE,
+                    probing: false,
+                });
                 true
             }
             Some(held) => {
@@ -120,7 +131,9 @@ mod tests {
             assert_eq!(gate.pass(now), Pass::Probe);
             assert!(matches!(gate.pass(now), Pass::Wait(_)), "only one probe");
             gate.hold(now, true);
-            let Pass::Wait(next) = gate.pass(now) else { panic!("held") };
+            let Pass::Wait(next) = gate.pass(now) else {
+                panic!("held")
+            };
             assert!(next - now >= last && next - now <= MAX_PROBE_INTERVAL);
             last = next - now;
             now = next;

@@ -58,7 +58,10 @@ impl Intake {
         for (signal, route) in routes {
             by_signal[signal as usize].push(route);
         }
-        Self { routes: by_signal.map(Into::into), wait }
+        Self {
+            routes: by_signal.map(Into::into),
+            wait,
+        }
     }
 
     /// Whether any pipeline takes this signal.
@@ -80,7 +83,11 @@ impl Intake {
             // Nothing to deliver, nothing to account for (C9: no empty envelopes).
             return Ok(Taken::default());
         }
-        let cost = Cost { requests: 1, items: payload.items, bytes: payload.retained_bytes() };
+        let cost = Cost {
+            requests: 1,
+            items: payload.items,
+            bytes: payload.retained_bytes(),
+        };
         let mut spaces = Vec::with_capacity(routes.len());
         for route in routes {
             let space = match route.journal.try_reserve(cost) {
@@ -111,18 +118,27 @@ impl Intake {
         };
         let payload = Arc::new(payload);
         for (route, space) in routes.iter().zip(spaces) {
-            let confirm = confirm.as_ref().filter(|_| route.ack == AckLevel::Delivered).cloned();
+            let confirm = confirm
+                .as_ref()
+                .filter(|_| route.ack == AckLevel::Delivered)
+                .cloned();
             route.journal.append(space, payload.clone(), confirm);
         }
         drop((confirm, payload));
-        let Some(delivered) = delivered else { return Ok(Taken::default()) };
+        let Some(delivered) = delivered else {
+            return Ok(Taken::default());
+        };
         match delivered.await {
             Ok(Confirmed { dropped: None }) => Ok(Taken::default()),
-            Ok(Confirmed { dropped: Some((DropReason::PayloadFault | DropReason::PartialSuccess, rejected)) }) => {
-                Ok(Taken { rejected })
-            }
-            Ok(Confirmed { dropped: Some((reason, items)) }) => Err(NotTaken::NotDelivered(reason, items)),
-            Err(_) => Err(NotTaken::Refused("the gateway stopped before delivery was confirmed; retry".into())),
+            Ok(Confirmed {
+                dropped: Some((DropReason::PayloadFault | DropReason::PartialSuccess, rejected)),
+            }) => Ok(Taken { rejected }),
+            Ok(Confirmed {
+                dropped: Some((reason, items)),
+            }) => Err(NotTaken::NotDelivered(reason, items)),
+            Err(_) => Err(NotTaken::Refused(
+                "the gateway stopped before delivery was confirmed; retry".into(),
+            )),
         }
     }
 }

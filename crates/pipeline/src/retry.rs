@@ -36,7 +36,8 @@ impl Default for RetrySettings {
 impl RetrySettings {
     /// The delay before retry number `attempt` (from 0); `unit` is a random number in [0, 1).
     pub(crate) fn delay(&self, attempt: u32, unit: f64) -> Duration {
-        let base = self.initial_interval.as_secs_f64() * self.multiplier.max(1.0).powi(attempt.min(64) as i32);
+        let base =
+            self.initial_interval.as_secs_f64() * self.multiplier.max(1.0).powi(attempt.min(64) as i32);
         let capped = base.min(self.max_interval.as_secs_f64());
         let spread = self.randomization_factor.clamp(0.0, 1.0);
         Duration::from_secs_f64(capped * (1.0 - spread + 2.0 * spread * unit))

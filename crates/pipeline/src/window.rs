@@ -15,7 +15,11 @@ pub(crate) struct Window {
 impl Window {
     pub fn new(max: usize) -> Self {
         let max = max.max(1) as f64;
-        Self { limit: max, max, in_flight: 0 }
+        Self {
+            limit: max,
+            max,
+            in_flight: 0,
+        }
     }
 
     /// Takes a place if one is free.

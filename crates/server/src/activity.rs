@@ -80,11 +80,21 @@ impl Activity {
         };
         if let Some(begun) = begun {
             let deadline = self.opened + Duration::from_millis(begun) + head;
-            return if now >= deadline { Judgement::SlowHead } else { Judgement::Fine(deadline) };
+            return if now >= deadline {
+                Judgement::SlowHead
+            } else {
+                Judgement::Fine(deadline)
+            };
         }
-        let Some(idle) = idle else { return Judgement::Fine(later) };
+        let Some(idle) = idle else {
+            return Judgement::Fine(later);
+        };
         let deadline = self.opened + Duration::from_millis(self.idle_since.load(Ordering::Relaxed)) + idle;
-        if now >= deadline { Judgement::Idle } else { Judgement::Fine(deadline.min(later)) }
+        if now >= deadline {
+            Judgement::Idle
+        } else {
+            Judgement::Fine(deadline.min(later))
+        }
     }
 }
 
@@ -115,7 +125,11 @@ impl<T> Watched<T> {
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
         let poll = Pin::new(&mut this.inner).poll_read(cx, buf);
@@ -167,15 +181,24 @@ mod tests {
     async fn judgements() {
         let wait = |secs| tokio::time::advance(Duration::from_secs(secs));
         let silent = Activity::new(Instant::now());
-        assert_eq!(silent.judge(Instant::now(), HEAD, Some(IDLE)), Judgement::Fine(Instant::now() + HEAD));
+        assert_eq!(
+            silent.judge(Instant::now(), HEAD, Some(IDLE)),
+            Judgement::Fine(Instant::now() + HEAD)
+        );
         wait(10).await;
-        assert_eq!(silent.judge(Instant::now(), HEAD, Some(IDLE)), Judgement::SlowHead);
+        assert_eq!(
+            silent.judge(Instant::now(), HEAD, Some(IDLE)),
+            Judgement::SlowHead
+        );
 
         for h2 in [false, true] {
             let activity = Activity::new(Instant::now());
             let request = activity.begin_request(h2);
             wait(1000).await;
-            assert!(matches!(activity.judge(Instant::now(), HEAD, Some(IDLE)), Judgement::Fine(_)));
+            assert!(matches!(
+                activity.judge(Instant::now(), HEAD, Some(IDLE)),
+                Judgement::Fine(_)
+            ));
             drop(request);
             activity.read_some();
             wait(10).await;
@@ -186,8 +209,14 @@ mod tests {
         let idle = Activity::new(Instant::now());
         drop(idle.begin_request(false));
         wait(59).await;
-        assert!(matches!(idle.judge(Instant::now(), HEAD, Some(IDLE)), Judgement::Fine(_)));
-        assert!(matches!(idle.judge(Instant::now(), HEAD, None), Judgement::Fine(_)));
+        assert!(matches!(
+            idle.judge(Instant::now(), HEAD, Some(IDLE)),
+            Judgement::Fine(_)
+        ));
+        assert!(matches!(
+            idle.judge(Instant::now(), HEAD, None),
+            Judgement::Fine(_)
+        ));
         wait(1).await;
         assert_eq!(idle.judge(Instant::now(), HEAD, Some(IDLE)), Judgement::Idle);
     }

@@ -49,19 +49,24 @@ const BASIC: &str = "Basic realm=\"sluice\"";
 
 impl Authenticator for BasicAuth {
     fn check(&self, headers: &HeaderMap) -> Result<(), Unauthorized> {
-        let deny = |message: &str| Unauthorized { message: message.to_owned(), challenge: BASIC };
+        let deny = |message: &str| Unauthorized {
+            message: message.to_owned(),
+            challenge: BASIC,
+        };
         let value = headers
             .get(AUTHORIZATION)
             .and_then(|value| value.to_str().ok())
             .ok_or_else(|| deny("no Authorization header; send basic credentials"))?;
-        let encoded = strip_scheme(value, "basic").ok_or_else(|| deny("the Authorization scheme is not Basic"))?;
+        let encoded =
+            strip_scheme(value, "basic").ok_or_else(|| deny("the Authorization scheme is not Basic"))?;
         let decoded = base64::engine::general_purpose::STANDARD
             .decode(encoded)
             .ok()
             .and_then(|bytes| String::from_utf8(bytes).ok())
             .ok_or_else(|| deny("the basic credentials are not base64 of user:password"))?;
-        let (user, password) =
-            decoded.split_once(':').ok_or_else(|| deny("the basic credentials are not user:password"))?;
+        let (user, password) = decoded
+            .split_once(':')
+            .ok_or_else(|| deny("the basic credentials are not user:password"))?;
         match self.users.get(user) {
             Some(verify) if verify(password) => Ok(()),
             _ => Err(deny("unknown user or wrong password")),
@@ -85,13 +90,20 @@ impl std::fmt::Debug for BearerAuth {
 impl BearerAuth {
     /// Any of `tokens` in `header` after `scheme`.
     pub fn new(header: http::HeaderName, scheme: &str, tokens: Vec<String>) -> Self {
-        Self { header, scheme: scheme.to_ascii_lowercase(), tokens }
+        Self {
+            header,
+            scheme: scheme.to_ascii_lowercase(),
+            tokens,
+        }
     }
 }
 
 impl Authenticator for BearerAuth {
     fn check(&self, headers: &HeaderMap) -> Result<(), Unauthorized> {
-        let deny = |message: String| Unauthorized { message, challenge: "Bearer realm=\"sluice\"" };
+        let deny = |message: String| Unauthorized {
+            message,
+            challenge: "Bearer realm=\"sluice\"",
+        };
         let value = headers
             .get(&self.header)
             .and_then(|value| value.to_str().ok())
@@ -101,7 +113,11 @@ impl Authenticator for BearerAuth {
             false => strip_scheme(value, &self.scheme)
                 .ok_or_else(|| deny(format!("the {} scheme is not {}", self.header, self.scheme)))?,
         };
-        match self.tokens.iter().any(|known| same(known.as_bytes(), token.as_bytes())) {
+        match self
+            .tokens
+            .iter()
+            .any(|known| same(known.as_bytes(), token.as_bytes()))
+        {
             true => Ok(()),
             false => Err(deny("the token is not known".into())),
         }
@@ -134,7 +150,13 @@ mod tests {
         let basic = BasicAuth::new(HashMap::from([("ann".to_owned(), verify)]));
         // ann:s:ecret
         basic.check(&headers("basic YW5uOnM6ZWNyZXQ=")).unwrap();
-        for bad in ["Basic YW5uOndyb25n", "Basic ???", "Bearer x", "Basic", "Basic YW5u"] {
+        for bad in [
+            "Basic YW5uOndyb25n",
+            "Basic ???",
+            "Bearer x",
+            "Basic",
+            "Basic YW5u",
+        ] {
             let error = basic.check(&headers(bad)).unwrap_err();
             assert!(!error.message.contains("wrong:"), "{error:?}");
         }

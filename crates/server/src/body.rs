@@ -33,7 +33,11 @@ pub struct BodyLimits {
 
 impl Default for BodyLimits {
     fn default() -> Self {
-        Self { max_bytes: 64 << 20, idle_timeout: Duration::from_secs(10), min_bytes_per_sec: 1024 }
+        Self {
+            max_bytes: 64 << 20,
+            idle_timeout: Duration::from_secs(10),
+            min_bytes_per_sec: 1024,
+        }
     }
 }
 
@@ -105,10 +109,16 @@ where
     let encoding = match prefix[0] {
         0 => Encoding::Identity,
         1 if encoding == Encoding::Identity => {
-            return Err(Refusal::Broken("the gRPC frame is marked compressed, but there is no grpc-encoding".into()));
+            return Err(Refusal::Broken(
+                "the gRPC frame is marked compressed, but there is no grpc-encoding".into(),
+            ));
         }
         1 => encoding,
-        flag => return Err(Refusal::Broken(format!("the gRPC frame's compressed flag is {flag}; it must be 0 or 1"))),
+        flag => {
+            return Err(Refusal::Broken(format!(
+                "the gRPC frame's compressed flag is {flag}; it must be 0 or 1"
+            )));
+        }
     };
     let (raw, permit) = reader.read_exact(length, gate).await?;
     finish(raw, permit, encoding, gate, limits).await
@@ -124,13 +134,19 @@ async fn finish(
     let wire_bytes = raw.len() as u64;
     if encoding == Encoding::Identity || raw.is_empty() {
         permit.shrink_to(raw.len() as u64);
-        return Ok(Received { body: raw, wire_bytes, permit });
+        return Ok(Received {
+            body: raw,
+            wire_bytes,
+            permit,
+        });
     }
     let declared = inflated_size(encoding, &raw).map_err(|error| Refusal::Broken(error.to_string()))?;
     if declared.is_some_and(|size| size > limits.max_bytes) {
         return Err(limits.too_large("after decompression"));
     }
-    let guess = declared.unwrap_or(wire_bytes.saturating_mul(GUESSED_RATIO)).min(limits.max_bytes);
+    let guess = declared
+        .unwrap_or(wire_bytes.saturating_mul(GUESSED_RATIO))
+        .min(limits.max_bytes);
     let mut room = gate.reserve(guess).await?;
     let mut cap = guess;
     loop {
@@ -139,7 +155,11 @@ async fn finish(
                 drop(raw);
                 drop(permit);
                 room.shrink_to(body.len() as u64);
-                return Ok(Received { body, wire_bytes, permit: room });
+                return Ok(Received {
+                    body,
+                    wire_bytes,
+                    permit: room,
+                });
             }
             Err(InflateError::Larger(_)) if cap >= limits.max_bytes => {
                 return Err(limits.too_large("after decompression"));
@@ -163,7 +183,11 @@ async fn finish(
 pub fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let multi_thread = tokio::runtime::Handle::try_current()
         .is_ok_and(|runtime| runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
-    if bytes >= HEAVY_BYTES && multi_thread { tokio::task::block_in_place(work) } else { work() }
+    if bytes >= HEAVY_BYTES && multi_thread {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
+    }
 }
 
 struct Reader<'a, B: Body> {
@@ -181,7 +205,13 @@ where
     B::Error: std::fmt::Display,
 {
     fn new(body: &'a mut B, limits: BodyLimits) -> Self {
-        Self { body, limits, started: Instant::now(), received: 0, rest: None }
+        Self {
+            body,
+            limits,
+            started: Instant::now(),
+            received: 0,
+            rest: None,
+        }
     }
 
     /// The next piece of data; `None` at the end.
@@ -230,7 +260,9 @@ where
             let Some(mut data) = self.frame().await? else {
                 return Err(match have {
                     0 => Refusal::Cardinality("the gRPC request ends without a message".into()),
-                    _ => Refusal::Broken(format!("the gRPC request ends after {have} bytes of its frame's prefix")),
+                    _ => Refusal::Broken(format!(
+                        "the gRPC request ends after {have} bytes of its frame's prefix"
+                    )),
                 });
             };
             let take = data.remaining().min(prefix.len() - have);
@@ -249,7 +281,9 @@ where
         let mut buffer = Vec::with_capacity(length as usize);
         while let Some(data) = self.frame().await? {
             if buffer.len() + data.remaining() > length as usize {
-                return Err(Refusal::Cardinality("more than one message in a unary gRPC request".into()));
+                return Err(Refusal::Cardinality(
+                    "more than one message in a unary gRPC request".into(),
+                ));
             }
             append(&mut buffer, data);
         }
@@ -273,7 +307,9 @@ where
                 return Err(self.limits.too_large("as received"));
             }
             if needed > buffer.capacity() as u64 {
-                let target = (buffer.capacity() as u64 * 2).max(needed).min(self.limits.max_bytes);
+                let target = (buffer.capacity() as u64 * 2)
+                    .max(needed)
+                    .min(self.limits.max_bytes);
                 let more = target - permit.bytes().min(target);
                 if !permit.try_grow(more) {
                     permit.absorb(gate.reserve(more).await?);

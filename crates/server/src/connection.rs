@@ -85,7 +85,11 @@ pub struct Peer {
 /// Serves requests; cloned for every connection.
 pub trait Serve: Clone + Send + Sync + 'static {
     /// Answers one request.
-    fn serve(&self, request: Request<Incoming>, peer: Peer) -> impl Future<Output = Response<ReplyBody>> + Send;
+    fn serve(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> impl Future<Output = Response<ReplyBody>> + Send;
 }
 
 /// A bound listener.
@@ -101,8 +105,16 @@ impl Listener {
     ///
     /// # Errors
     /// [`BindError`].
-    pub async fn bind(endpoint: &str, tls: Option<ServerTls>, settings: ConnectionSettings) -> Result<Self, BindError> {
-        Ok(Self { tcp: bind(endpoint).await?, tls, settings })
+    pub async fn bind(
+        endpoint: &str,
+        tls: Option<ServerTls>,
+        settings: ConnectionSettings,
+    ) -> Result<Self, BindError> {
+        Ok(Self {
+            tcp: bind(endpoint).await?,
+            tls,
+            settings,
+        })
     }
 
     /// Where it listens.
@@ -134,7 +146,9 @@ impl Listener {
                     accepted = accept(&tcp, &places) => accepted,
                     _ = stopping.wait_for(|stop| *stop) => break,
                 };
-                let Some((stream, address, place)) = accepted else { continue };
+                let Some((stream, address, place)) = accepted else {
+                    continue;
+                };
                 let service = service.clone();
                 let settings = settings.clone();
                 let stop = stop.clone();
@@ -143,11 +157,13 @@ impl Listener {
                     let peer = Peer { address };
                     match tls {
                         None => converse(stream, service, peer, &settings, stop).await,
-                        Some(tls) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                            Ok(Ok(stream)) => converse(stream, service, peer, &settings, stop).await,
-                            Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
-                            Err(_) => tracing::debug!(%address, "TLS handshake timed out"),
-                        },
+                        Some(tls) => {
+                            match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+                                Ok(Ok(stream)) => converse(stream, service, peer, &settings, stop).await,
+                                Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
+                                Err(_) => tracing::debug!(%address, "TLS handshake timed out"),
+                            }
+                        }
                     }
                     drop(place);
                 });
@@ -194,7 +210,12 @@ async fn converse<IO, S>(
     if !settings.http1 {
         builder = builder.http2_only();
     }
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(H1_BUFFER_BYTES).half_close(true);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(H1_BUFFER_BYTES)
+        .half_close(true);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -261,6 +282,8 @@ async fn converse<IO, S>(
 
 /// Up to a tenth later, so that connections opened together do not end together.
 fn jittered(age: Duration) -> Duration {
-    let spread = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |now| now.subsec_nanos());
+    let spread = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .map_or(0, |now| now.subsec_nanos());
     age + age / 10 * (spread % 1000) / 1000
 }

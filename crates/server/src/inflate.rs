@@ -107,7 +107,12 @@ fn snappy_stream_size(mut stream: &[u8]) -> Option<u64> {
 ///
 /// # Errors
 /// [`InflateError`].
-pub fn inflate(encoding: Encoding, compressed: &[u8], capacity: u64, cap: u64) -> Result<Bytes, InflateError> {
+pub fn inflate(
+    encoding: Encoding,
+    compressed: &[u8],
+    capacity: u64,
+    cap: u64,
+) -> Result<Bytes, InflateError> {
     let bad = corrupt(encoding);
     match encoding {
         Encoding::Identity => Ok(Bytes::copy_from_slice(compressed)),
@@ -122,17 +127,31 @@ pub fn inflate(encoding: Encoding, compressed: &[u8], capacity: u64, cap: u64) -
             if size > cap {
                 return Err(InflateError::Larger(cap));
             }
-            let out = snap::raw::Decoder::new().decompress_vec(compressed).map_err(|e| bad(e.to_string()))?;
+            let out = snap::raw::Decoder::new()
+                .decompress_vec(compressed)
+                .map_err(|e| bad(e.to_string()))?;
             Ok(out.into())
         }
-        Encoding::Lz4 => read_capped(lz4_flex::frame::FrameDecoder::new(compressed), encoding, capacity, cap),
+        Encoding::Lz4 => read_capped(
+            lz4_flex::frame::FrameDecoder::new(compressed),
+            encoding,
+            capacity,
+            cap,
+        ),
     }
 }
 
-fn read_capped(reader: impl Read, encoding: Encoding, capacity: u64, cap: u64) -> Result<Bytes, InflateError> {
+fn read_capped(
+    reader: impl Read,
+    encoding: Encoding,
+    capacity: u64,
+    cap: u64,
+) -> Result<Bytes, InflateError> {
     let mut out = Vec::with_capacity(capacity.min(cap) as usize);
     let mut reader = reader.take(cap + 1);
-    reader.read_to_end(&mut out).map_err(|e| corrupt(encoding)(e.to_string()))?;
+    reader
+        .read_to_end(&mut out)
+        .map_err(|e| corrupt(encoding)(e.to_string()))?;
     if out.len() as u64 > cap {
         return Err(InflateError::Larger(cap));
     }
@@ -156,8 +175,12 @@ fn inflate_zstd(compressed: &[u8], capacity: u64, cap: u64) -> Result<Bytes, Inf
             context.decompress(&mut out, compressed).map_err(bad)?;
             return Ok(out.into());
         }
-        context.reset(zstd_safe::ResetDirective::SessionAndParameters).map_err(bad)?;
-        context.set_parameter(zstd_safe::DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG)).map_err(bad)?;
+        context
+            .reset(zstd_safe::ResetDirective::SessionAndParameters)
+            .map_err(bad)?;
+        context
+            .set_parameter(zstd_safe::DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
+            .map_err(bad)?;
         let mut out: Vec<u8> = Vec::with_capacity(capacity.clamp(1, cap.max(1)) as usize);
         let mut input = zstd_safe::InBuffer::around(compressed);
         loop {
@@ -258,7 +281,11 @@ mod tests {
             (Encoding::Zstd, zstd::bulk::compress(data, 1).unwrap(), true),
             (Encoding::Zstd, zstd_unsized(data), false),
             (Encoding::Zlib, zlib.finish().unwrap(), false),
-            (Encoding::Snappy, snap::raw::Encoder::new().compress_vec(data).unwrap(), true),
+            (
+                Encoding::Snappy,
+                snap::raw::Encoder::new().compress_vec(data).unwrap(),
+                true,
+            ),
             (Encoding::Snappy, framed.into_inner().unwrap(), true),
             (Encoding::Lz4, lz4.finish().unwrap(), false),
         ]
@@ -270,7 +297,8 @@ mod tests {
     fn every_encoding_inflates() {
         for data in [text(), Vec::new(), b"x".to_vec()] {
             // An empty snappy stream is no bytes at all, and no bytes are not inflated.
-            for (encoding, compressed, sized) in samples(&data).into_iter().filter(|(_, c, _)| !c.is_empty()) {
+            for (encoding, compressed, sized) in samples(&data).into_iter().filter(|(_, c, _)| !c.is_empty())
+            {
                 let size = inflated_size(encoding, &compressed).unwrap();
                 if sized {
                     assert_eq!(size, Some(data.len() as u64), "{encoding}");
@@ -291,7 +319,11 @@ mod tests {
         for (encoding, compressed, _) in samples(&data) {
             let cap = data.len() as u64;
             inflate(encoding, &compressed, 0, cap).unwrap();
-            assert_eq!(inflate(encoding, &compressed, 0, cap - 1), Err(InflateError::Larger(cap - 1)), "{encoding}");
+            assert_eq!(
+                inflate(encoding, &compressed, 0, cap - 1),
+                Err(InflateError::Larger(cap - 1)),
+                "{encoding}"
+            );
         }
     }
 
@@ -318,8 +350,16 @@ mod tests {
     #[test]
     fn concatenated_members_are_one_body() {
         let data = text();
-        for one in [gzip(&data), zstd::bulk::compress(&data, 1).unwrap(), zstd_unsized(&data)] {
-            let encoding = if one.starts_with(&[0x1f, 0x8b]) { Encoding::Gzip } else { Encoding::Zstd };
+        for one in [
+            gzip(&data),
+            zstd::bulk::compress(&data, 1).unwrap(),
+            zstd_unsized(&data),
+        ] {
+            let encoding = if one.starts_with(&[0x1f, 0x8b]) {
+                Encoding::Gzip
+            } else {
+                Encoding::Zstd
+            };
             let out = inflate(encoding, &[&one[..], &one, &one].concat(), 10, 1 << 22).unwrap();
             assert!(out == [&data[..], &data, &data].concat());
         }

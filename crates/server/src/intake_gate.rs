@@ -29,7 +29,12 @@ impl Gate {
             "Reservations that had to wait for the memory budget.",
             vec![],
         );
-        Self(Arc::new(Inner { budget, hint: RetryHint::new(Instant::now(), seed), wait, waited }))
+        Self(Arc::new(Inner {
+            budget,
+            hint: RetryHint::new(Instant::now(), seed),
+            wait,
+            waited,
+        }))
     }
 
     /// The budget behind it.
@@ -66,7 +71,10 @@ impl Gate {
             ))),
             Err(_) => Err(self.busy(
                 bytes,
-                format!("the memory budget is used up; {bytes} bytes were not free within {:?}; retry later", self.0.wait),
+                format!(
+                    "the memory budget is used up; {bytes} bytes were not free within {:?}; retry later",
+                    self.0.wait
+                ),
                 "memory",
             )),
         }
@@ -75,6 +83,10 @@ impl Gate {
     /// A refusal with a computed hint.
     pub fn busy(&self, bytes: u64, message: String, reason: &'static str) -> Refusal {
         let retry_after = self.0.hint.delay(Instant::now(), self.usage(), bytes);
-        Refusal::Busy { message, retry_after, reason }
+        Refusal::Busy {
+            message,
+            retry_after,
+            reason,
+        }
     }
 }

@@ -23,12 +23,18 @@ impl ReplyBody {
 
     /// One piece of data.
     pub fn data(data: Bytes) -> Self {
-        Self { data: (!data.is_empty()).then_some(data), trailers: None }
+        Self {
+            data: (!data.is_empty()).then_some(data),
+            trailers: None,
+        }
     }
 
     /// One piece of data and trailers, as gRPC answers.
     pub fn with_trailers(data: Bytes, trailers: HeaderMap) -> Self {
-        Self { data: Some(data), trailers: Some(Box::new(trailers)) }
+        Self {
+            data: Some(data),
+            trailers: Some(Box::new(trailers)),
+        }
     }
 }
 

@@ -44,9 +44,13 @@ impl Pem {
     fn read(&self, what: &'static str) -> Result<(Vec<u8>, String), TlsError> {
         match self {
             Pem::Inline(text) => Ok((text.clone().into_bytes(), "the configuration".to_owned())),
-            Pem::File(path) => std::fs::read(path).map(|bytes| (bytes, show(path))).map_err(|cause| {
-                TlsError::File { what, path: show(path), cause: cause.to_string() }
-            }),
+            Pem::File(path) => std::fs::read(path)
+                .map(|bytes| (bytes, show(path)))
+                .map_err(|cause| TlsError::File {
+                    what,
+                    path: show(path),
+                    cause: cause.to_string(),
+                }),
         }
     }
 }
@@ -88,7 +92,9 @@ impl ServerTls {
                 let Some(current) = weak.upgrade() else { return };
                 match self.load() {
                     Ok(config) => current.store(Arc::new(config)),
-                    Err(error) => tracing::error!(%error, "TLS certificates were not reloaded; the old ones stay in use"),
+                    Err(error) => {
+                        tracing::error!(%error, "TLS certificates were not reloaded; the old ones stay in use")
+                    }
                 }
             }
         });
@@ -116,7 +122,9 @@ impl ServerTls {
             Some(ca) => {
                 let mut roots = RootCertStore::empty();
                 for cert in certificates(ca, "a client CA certificate")? {
-                    roots.add(cert).map_err(|error| TlsError::Config(error.to_string()))?;
+                    roots
+                        .add(cert)
+                        .map_err(|error| TlsError::Config(error.to_string()))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
                     .build()
@@ -134,9 +142,17 @@ impl ServerTls {
 
 fn certificates(pem: &Pem, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let (bytes, path) = pem.read(what)?;
-    let fail = |cause: String| TlsError::File { what, path: path.clone(), cause };
+    let fail = |cause: String| TlsError::File {
+        what,
+        path: path.clone(),
+        cause,
+    };
     let certs = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| fail(error.to_string()))?;
-    if certs.is_empty() { Err(fail("it holds none".into())) } else { Ok(certs) }
+    if certs.is_empty() {
+        Err(fail("it holds none".into()))
+    } else {
+        Ok(certs)
+    }
 }

@@ -47,8 +47,10 @@ pub enum Page {
 }
 
 /// What a health check answers unless it is told otherwise: up, and not.
-pub const HEALTH_BODIES: [&str; 2] =
-    ["{\"status\":\"Server available\"}\n", "{\"status\":\"Server not available\"}\n"];
+pub const HEALTH_BODIES: [&str; 2] = [
+    "{\"status\":\"Server available\"}\n",
+    "{\"status\":\"Server not available\"}\n",
+];
 
 /// Serves one kind of page. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -62,7 +64,12 @@ pub struct Pages {
 impl Pages {
     /// Pages about this gateway.
     pub fn new(page: Page, readiness: Readiness, registry: Registry, ledger: Ledger) -> Self {
-        Self { page, readiness, registry, ledger }
+        Self {
+            page,
+            readiness,
+            registry,
+            ledger,
+        }
     }
 
     fn answer(&self, path: &str) -> Option<(StatusCode, &'static str, String)> {
@@ -71,15 +78,21 @@ impl Pages {
         const JSON: &str = "application/json";
         match &self.page {
             Page::Health { .. } if path == "/live" => Some((StatusCode::OK, TEXT, "alive\n".into())),
-            Page::Health { path: own, bodies, .. } if path == own || path == "/ready" => Some(match self.readiness.get() {
+            Page::Health {
+                path: own, bodies, ..
+            } if path == own || path == "/ready" => Some(match self.readiness.get() {
                 true => (StatusCode::OK, JSON, bodies[0].clone()),
                 false => (StatusCode::SERVICE_UNAVAILABLE, JSON, bodies[1].clone()),
             }),
             Page::Metrics if path == "/metrics" => Some((StatusCode::OK, PROMETHEUS, self.registry.render())),
-            Page::Metrics | Page::Zpages if path == "/ledger" => Some((StatusCode::OK, JSON, self.ledger.json())),
-            Page::Zpages if path.starts_with("/debug/") => {
-                Some((StatusCode::OK, TEXT, format!("{}\n{}\n", crate::VERSION, self.ledger.json())))
+            Page::Metrics | Page::Zpages if path == "/ledger" => {
+                Some((StatusCode::OK, JSON, self.ledger.json()))
             }
+            Page::Zpages if path.starts_with("/debug/") => Some((
+                StatusCode::OK,
+                TEXT,
+                format!("{}\n{}\n", crate::VERSION, self.ledger.json()),
+            )),
             _ => None,
         }
     }
@@ -98,18 +111,34 @@ impl Serve for Pages {
         let get = request.method() == Method::GET || request.method() == Method::HEAD;
         let (status, content_type, text) = match self.answer(request.uri().path()) {
             Some(answer) if get => answer,
-            Some(_) => (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "GET only\n".to_owned()),
-            None => (StatusCode::NOT_FOUND, "text/plain", format!("no such page; there is {}\n", self.paths())),
+            Some(_) => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "text/plain",
+                "GET only\n".to_owned(),
+            ),
+            None => (
+                StatusCode::NOT_FOUND,
+                "text/plain",
+                format!("no such page; there is {}\n", self.paths()),
+            ),
         };
-        let body = if request.method() == Method::HEAD { Bytes::new() } else { Bytes::from(text) };
+        let body = if request.method() == Method::HEAD {
+            Bytes::new()
+        } else {
+            Bytes::from(text)
+        };
         let mut response = Response::new(ReplyBody::data(body));
         *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         if let Page::Health { headers, .. } = &self.page {
             response.headers_mut().extend(headers.iter().cloned());
         }
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         }
         response
     }

@@ -12,7 +12,9 @@ use sluice_admission::Budget;
 use sluice_journal::{CursorSpec, Journal, Limits, OnFull};
 use sluice_otlp::receiver::OtlpService;
 use sluice_payload::{Signal, Tenants};
-use sluice_pipeline::{AckLevel, BatchSettings, DeliverySettings, Exporter, Intake, RetrySettings, Route, deliver};
+use sluice_pipeline::{
+    AckLevel, BatchSettings, DeliverySettings, Exporter, Intake, RetrySettings, Route, deliver,
+};
 use sluice_server::{ConnectionSettings, Gate, Listener, Serve, ServerTls};
 use sluice_telemetry::{Registry, Sample};
 use tokio::sync::watch;
@@ -52,7 +54,10 @@ pub enum StartError {
 
 impl StartError {
     fn new(component: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
-        StartError::Component { component: component.to_string(), cause: cause.to_string() }
+        StartError::Component {
+            component: component.to_string(),
+            cause: cause.to_string(),
+        }
     }
 }
 
@@ -107,19 +112,30 @@ impl Gateway {
 
         let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
         for (id, exporter) in &settings.exporters {
-            let exporter = exporters::build(exporter, settings).map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
+            let exporter = exporters::build(exporter, settings)
+                .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
             built.insert(id, exporter);
         }
 
         let mut routes: Vec<(&Pipeline, Route)> = Vec::new();
         let mut deliveries = Vec::new();
         for pipeline in &settings.pipelines {
-            let specs = pipeline.exporters.iter().map(|id| cursor_spec(settings, pipeline, id, &budget)).collect();
+            let specs = pipeline
+                .exporters
+                .iter()
+                .map(|id| cursor_spec(settings, pipeline, id, &budget))
+                .collect();
             let (journal, cursors) = Journal::memory(&pipeline.id.to_string(), specs);
             for (id, cursor) in pipeline.exporters.iter().zip(cursors) {
                 let Some(exporter) = built.get(id) else { continue };
                 let delivery = delivery_settings(settings, pipeline, id);
-                let task = deliver(cursor, pipeline.signal, exporter.clone(), delivery, registry.clone());
+                let task = deliver(
+                    cursor,
+                    pipeline.signal,
+                    exporter.clone(),
+                    delivery,
+                    registry.clone(),
+                );
                 deliveries.push(tokio::spawn(task));
             }
             let ack = match pipeline.ack {
@@ -129,7 +145,10 @@ impl Gateway {
             routes.push((pipeline, Route { journal, ack }));
         }
         let ledger = Ledger::new(
-            routes.iter().map(|(pipeline, route)| (route.journal.clone(), pipeline.signal)).collect(),
+            routes
+                .iter()
+                .map(|(pipeline, route)| (route.journal.clone(), pipeline.signal))
+                .collect(),
             Tenants::default(),
         );
         ledger.export_to(&registry);
@@ -152,13 +171,27 @@ impl Gateway {
         gateway.serve_pages(settings, &pages_stopping).await?;
         for (id, receiver) in &settings.receivers {
             let Receiver::Otlp(otlp) = receiver else { continue };
-            let fed = routes.iter().filter(|(pipeline, _)| pipeline.receivers.contains(id));
-            let intake = Intake::new(fed.map(|(pipeline, route)| (pipeline.signal, route.clone())), wait);
+            let fed = routes
+                .iter()
+                .filter(|(pipeline, _)| pipeline.receivers.contains(id));
+            let intake = Intake::new(
+                fed.map(|(pipeline, route)| (pipeline.signal, route.clone())),
+                wait,
+            );
             let component = format!("receivers.{id}");
-            for (name, listening) in receivers::listeners(id, otlp, settings).map_err(|cause| StartError::new(&component, cause))? {
+            for (name, listening) in receivers::listeners(id, otlp, settings)
+                .map_err(|cause| StartError::new(&component, cause))?
+            {
                 let service = OtlpService::new(listening.service, gate.clone(), intake.clone(), &registry);
                 let task = gateway
-                    .listen(&name, &listening.endpoint, listening.tls, listening.connection, service, &stopping)
+                    .listen(
+                        &name,
+                        &listening.endpoint,
+                        listening.tls,
+                        listening.connection,
+                        service,
+                        &stopping,
+                    )
                     .await?;
                 gateway.receivers.push(task);
             }
@@ -177,14 +210,25 @@ impl Gateway {
         stop: &watch::Receiver<bool>,
     ) -> Result<JoinHandle<()>, StartError> {
         let fail = |cause: &dyn std::fmt::Display| StartError::new(name, cause);
-        let listener = Listener::bind(endpoint, tls, connection).await.map_err(|error| fail(&error))?;
+        let listener = Listener::bind(endpoint, tls, connection)
+            .await
+            .map_err(|error| fail(&error))?;
         let address = listener.local_addr().map_err(|error| fail(&error))?;
-        let serving = listener.serve(service, stop.clone()).map_err(|error| fail(&error))?;
-        self.bound.push(Bound { name: name.to_owned(), address });
+        let serving = listener
+            .serve(service, stop.clone())
+            .map_err(|error| fail(&error))?;
+        self.bound.push(Bound {
+            name: name.to_owned(),
+            address,
+        });
         Ok(tokio::spawn(serving))
     }
 
-    async fn serve_pages(&mut self, settings: &Settings, stop: &watch::Receiver<bool>) -> Result<(), StartError> {
+    async fn serve_pages(
+        &mut self,
+        settings: &Settings,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<(), StartError> {
         let mut pages: Vec<(String, String, Option<ServerTls>, Page)> = Vec::new();
         if let Some(listen) = &settings.telemetry.metrics.listen {
             pages.push(("metrics".to_owned(), listen.to_string(), None, Page::Metrics));
@@ -204,7 +248,11 @@ impl Gateway {
                     };
                     let headers = receivers::response_headers(&health.response_headers)
                         .map_err(|cause| StartError::new(format_args!("extensions.{id}"), cause))?;
-                    let page = Page::Health { path: health.path.clone(), bodies, headers };
+                    let page = Page::Health {
+                        path: health.path.clone(),
+                        bodies,
+                        headers,
+                    };
                     pages.push((id.to_string(), health.endpoint.to_string(), tls, page));
                 }
                 Extension::Zpages(zpages) => {
@@ -214,10 +262,22 @@ impl Gateway {
             }
         }
         for (name, endpoint, tls, page) in pages {
-            let service = Pages::new(page, self.readiness.clone(), self.registry.clone(), self.ledger.clone());
-            let connection = ConnectionSettings { max_connections: 64, idle_timeout: Some(Duration::from_secs(60)), ..Default::default() };
+            let service = Pages::new(
+                page,
+                self.readiness.clone(),
+                self.registry.clone(),
+                self.ledger.clone(),
+            );
+            let connection = ConnectionSettings {
+                max_connections: 64,
+                idle_timeout: Some(Duration::from_secs(60)),
+                ..Default::default()
+            };
             // Pages are served until the process ends: their tasks are not waited for.
-            drop(self.listen(&name, &endpoint, tls, connection, service, stop).await?);
+            drop(
+                self.listen(&name, &endpoint, tls, connection, service, stop)
+                    .await?,
+            );
         }
         Ok(())
     }
@@ -283,12 +343,21 @@ fn cursor_spec(settings: &Settings, pipeline: &Pipeline, id: &ComponentId, budge
             settings::Sizer::Bytes => limits.bytes = size,
         }
     }
-    let coupled = !shared || queue.is_some_and(|queue| queue.block_on_overflow) || pipeline.ack == Ack::Delivered;
+    let coupled =
+        !shared || queue.is_some_and(|queue| queue.block_on_overflow) || pipeline.ack == Ack::Delivered;
     if !coupled && limits.bytes.is_none() {
         limits.bytes = Some(budget.usage().capacity / LAGGARD_SHARE / pipeline.exporters.len() as u64);
     }
-    let on_full = if coupled { OnFull::Refuse } else { OnFull::DropOldest };
-    CursorSpec { exporter: id.to_string(), limits, on_full }
+    let on_full = if coupled {
+        OnFull::Refuse
+    } else {
+        OnFull::DropOldest
+    };
+    CursorSpec {
+        exporter: id.to_string(),
+        limits,
+        on_full,
+    }
 }
 
 fn delivery_settings(settings: &Settings, pipeline: &Pipeline, id: &ComponentId) -> DeliverySettings {
@@ -332,13 +401,40 @@ fn export_process(registry: &Registry, budget: &Budget) {
     let budget = budget.clone();
     registry.collect_with(move |out| {
         let usage = budget.usage();
-        let mut add = |name, help, value: f64| out.push(Sample { name, help, labels: vec![], value });
-        add("sluice_memory_budget_bytes", "Capacity of the memory budget for received payloads.", usage.capacity as f64);
-        add("sluice_memory_reserved_bytes", "Bytes of the budget that are reserved.", usage.used as f64);
-        add("sluice_admission_waiting_requests", "Requests that wait for memory.", usage.waiting as f64);
-        add("sluice_admission_waiting_bytes", "Bytes that waiting requests ask for.", usage.waiting_bytes as f64);
+        let mut add = |name, help, value: f64| {
+            out.push(Sample {
+                name,
+                help,
+                labels: vec![],
+                value,
+            })
+        };
+        add(
+            "sluice_memory_budget_bytes",
+            "Capacity of the memory budget for received payloads.",
+            usage.capacity as f64,
+        );
+        add(
+            "sluice_memory_reserved_bytes",
+            "Bytes of the budget that are reserved.",
+            usage.used as f64,
+        );
+        add(
+            "sluice_admission_waiting_requests",
+            "Requests that wait for memory.",
+            usage.waiting as f64,
+        );
+        add(
+            "sluice_admission_waiting_bytes",
+            "Bytes that waiting requests ask for.",
+            usage.waiting_bytes as f64,
+        );
         if let Some(resident) = memory::resident_bytes() {
-            add("process_resident_memory_bytes", "Resident memory.", resident as f64);
+            add(
+                "process_resident_memory_bytes",
+                "Resident memory.",
+                resident as f64,
+            );
         }
         if let Some(cpu) = memory::cpu_seconds() {
             add("process_cpu_seconds_total", "CPU time used.", cpu);
@@ -348,7 +444,11 @@ fn export_process(registry: &Registry, budget: &Budget) {
 
 /// Signals by name, for messages.
 pub(crate) fn signals(settings: &Settings) -> Vec<Signal> {
-    let mut signals: Vec<_> = settings.pipelines.iter().map(|pipeline| pipeline.signal).collect();
+    let mut signals: Vec<_> = settings
+        .pipelines
+        .iter()
+        .map(|pipeline| pipeline.signal)
+        .collect();
     signals.sort_unstable();
     signals.dedup();
     signals

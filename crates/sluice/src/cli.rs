@@ -79,7 +79,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             Err(problems) => report(&problems),
         },
         Some(Command::Demo(_)) if !cli.config.config.is_empty() => {
-            complain(format_args!("sluice demo runs the built-in default: remove --config; --set may change single values"));
+            complain(format_args!(
+                "sluice demo runs the built-in default: remove --config; --set may change single values"
+            ));
             ExitCode::from(2)
         }
         Some(Command::Demo(args)) => with_settings(&cli.config, |settings, _| demo::run(settings, &args)),

@@ -90,13 +90,44 @@ fn samples(line: &LedgerLine, out: &mut Vec<Sample>) {
             ("signal", line.signal.to_owned()),
         ]
     };
-    let mut add = |name, help, value: f64| out.push(Sample { name, help, labels: labels(), value });
-    add("sluice_exporter_accepted_items_total", "Items taken in for this exporter.", line.total.accepted as f64);
-    add("sluice_exporter_sent_items_total", "Items the destination confirmed.", line.total.delivered as f64);
-    add("sluice_queue_items", "Items neither delivered nor dropped yet.", line.total.queued as f64);
-    add("sluice_queue_requests", "Received requests not settled yet.", line.queued_requests as f64);
-    add("sluice_queue_bytes", "Bytes of memory the queue retains.", line.queued_bytes as f64);
-    add("sluice_queue_age_seconds", "How long the oldest queued request has waited.", line.queue_age_seconds);
+    let mut add = |name, help, value: f64| {
+        out.push(Sample {
+            name,
+            help,
+            labels: labels(),
+            value,
+        })
+    };
+    add(
+        "sluice_exporter_accepted_items_total",
+        "Items taken in for this exporter.",
+        line.total.accepted as f64,
+    );
+    add(
+        "sluice_exporter_sent_items_total",
+        "Items the destination confirmed.",
+        line.total.delivered as f64,
+    );
+    add(
+        "sluice_queue_items",
+        "Items neither delivered nor dropped yet.",
+        line.total.queued as f64,
+    );
+    add(
+        "sluice_queue_requests",
+        "Received requests not settled yet.",
+        line.queued_requests as f64,
+    );
+    add(
+        "sluice_queue_bytes",
+        "Bytes of memory the queue retains.",
+        line.queued_bytes as f64,
+    );
+    add(
+        "sluice_queue_age_seconds",
+        "How long the oldest queued request has waited.",
+        line.queue_age_seconds,
+    );
     for reason in DropReason::ALL {
         let mut labels = labels();
         labels.push(("reason", reason.as_str().to_owned()));

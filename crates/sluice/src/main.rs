@@ -7,7 +7,11 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Memory goes back to the kernel a second after it was freed, by a thread of jemalloc's own; two
 /// arenas are enough for the few threads there are. docs/decisions.md has the figures.
-#[allow(unsafe_code, non_upper_case_globals, reason = "jemalloc reads its settings from this symbol at start")]
+#[allow(
+    unsafe_code,
+    non_upper_case_globals,
+    reason = "jemalloc reads its settings from this symbol at start"
+)]
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:2\0";
 

@@ -28,7 +28,10 @@ pub fn capacity(limit: Option<MemoryLimit>) -> u64 {
         Some(MemoryLimit::Percentage { limit, .. }) => machine / 100 * u64::from(limit),
         None => (machine / 100 * DEFAULT_SHARE_PERCENT).min(DEFAULT_MAX_BYTES),
     };
-    limit.min(machine).saturating_sub(BASELINE_BYTES).max(MIN_CAPACITY_BYTES)
+    limit
+        .min(machine)
+        .saturating_sub(BASELINE_BYTES)
+        .max(MIN_CAPACITY_BYTES)
 }
 
 /// The memory of the container, or of the machine if there is no limit on the container.
@@ -54,7 +57,11 @@ fn read_number(path: &Path) -> Option<u64> {
 pub fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find(|line| line.starts_with("VmRSS:"))?;
-    line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+    line.split_whitespace()
+        .nth(1)?
+        .parse::<u64>()
+        .ok()
+        .map(|kib| kib * 1024)
 }
 
 /// CPU seconds this process has used; `None` without /proc.

@@ -51,18 +51,21 @@ pub(crate) fn serve(settings: &Settings, deadline: Duration) -> ExitCode {
 }
 
 async fn until_stopped(settings: &Settings, deadline: Duration) -> ExitCode {
-    let (mut terminate, mut interrupt) = match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
-        (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
-        (Err(error), _) | (_, Err(error)) => {
-            complain(format_args!("signals cannot be caught: {error}"));
-            return ExitCode::FAILURE;
-        }
-    };
+    let (mut terminate, mut interrupt) =
+        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            (Ok(terminate), Ok(interrupt)) => (terminate, interrupt),
+            (Err(error), _) | (_, Err(error)) => {
+                complain(format_args!("signals cannot be caught: {error}"));
+                return ExitCode::FAILURE;
+            }
+        };
     // Unhandled, SIGHUP would end the process: whoever sends one expects a reload, not an outage.
     if let Ok(mut hangup) = signal(SignalKind::hangup()) {
         tokio::spawn(async move {
             while hangup.recv().await.is_some() {
-                tracing::warn!("SIGHUP ignored: the configuration is read at start only; restart to apply a change");
+                tracing::warn!(
+                    "SIGHUP ignored: the configuration is read at start only; restart to apply a change"
+                );
             }
         });
     }
@@ -78,7 +81,11 @@ async fn until_stopped(settings: &Settings, deadline: Duration) -> ExitCode {
     }
     let capacity = gateway.budget().usage().capacity;
     tracing::info!(
-        signals = signals(settings).iter().map(|signal| signal.as_str()).collect::<Vec<_>>().join(","),
+        signals = signals(settings)
+            .iter()
+            .map(|signal| signal.as_str())
+            .collect::<Vec<_>>()
+            .join(","),
         memory_budget_mib = capacity >> 20,
         "{} is ready",
         crate::VERSION

@@ -89,8 +89,10 @@ impl Serialize for Account {
         map.serialize_entry("accepted", &self.accepted)?;
         map.serialize_entry("recovered", &self.recovered)?;
         map.serialize_entry("delivered", &self.delivered)?;
-        let dropped: std::collections::BTreeMap<_, _> =
-            DropReason::ALL.iter().map(|r| (r.as_str(), self.dropped[*r as usize])).collect();
+        let dropped: std::collections::BTreeMap<_, _> = DropReason::ALL
+            .iter()
+            .map(|r| (r.as_str(), self.dropped[*r as usize]))
+            .collect();
         map.serialize_entry("dropped", &dropped)?;
         map.serialize_entry("queued", &self.queued)?;
         map.serialize_entry("balanced", &self.balanced())?;
@@ -106,7 +108,13 @@ mod tests {
     /// Guarantees: the account balances as long as nothing is silent, and says so when it does not.
     #[test]
     fn account_balances() {
-        let mut account = Account { accepted: 10, recovered: 2, delivered: 6, queued: 1, ..Default::default() };
+        let mut account = Account {
+            accepted: 10,
+            recovered: 2,
+            delivered: 6,
+            queued: 1,
+            ..Default::default()
+        };
         for reason in DropReason::ALL {
             account.drop_items(reason, 1);
         }

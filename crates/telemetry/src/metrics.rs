@@ -86,16 +86,42 @@ impl std::fmt::Debug for Registry {
 
 impl Registry {
     /// Registers a counter; `name` must end in `_total`.
-    pub fn counter(&self, name: &'static str, help: &'static str, labels: Vec<(&'static str, String)>) -> Counter {
+    pub fn counter(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: Vec<(&'static str, String)>,
+    ) -> Counter {
         let counter = Counter::default();
-        self.0.lock().handles.push((Sample { name, help, labels, value: 0.0 }, Handle::Counter(counter.clone())));
+        self.0.lock().handles.push((
+            Sample {
+                name,
+                help,
+                labels,
+                value: 0.0,
+            },
+            Handle::Counter(counter.clone()),
+        ));
         counter
     }
 
     /// Registers a gauge.
-    pub fn gauge(&self, name: &'static str, help: &'static str, labels: Vec<(&'static str, String)>) -> Gauge {
+    pub fn gauge(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        labels: Vec<(&'static str, String)>,
+    ) -> Gauge {
         let gauge = Gauge::default();
-        self.0.lock().handles.push((Sample { name, help, labels, value: 0.0 }, Handle::Gauge(gauge.clone())));
+        self.0.lock().handles.push((
+            Sample {
+                name,
+                help,
+                labels,
+                value: 0.0,
+            },
+            Handle::Gauge(gauge.clone()),
+        ));
         gauge
     }
 
@@ -114,7 +140,10 @@ impl Registry {
                     Handle::Counter(c) => c.get() as f64,
                     Handle::Gauge(g) => g.get() as f64,
                 };
-                samples.push(Sample { value, ..sample.clone() });
+                samples.push(Sample {
+                    value,
+                    ..sample.clone()
+                });
             }
             for collector in &inner.collectors {
                 collector(&mut samples);
@@ -126,14 +155,23 @@ impl Registry {
         }
         let mut text = String::new();
         for (name, samples) in families {
-            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            let kind = if name.ends_with("_total") {
+                "counter"
+            } else {
+                "gauge"
+            };
             // Writing to a String cannot fail.
             let _ = writeln!(text, "# HELP {name} {}", samples[0].help);
             let _ = writeln!(text, "# TYPE {name} {kind}");
             for sample in samples {
                 text.push_str(name);
                 for (i, (label, value)) in sample.labels.iter().enumerate() {
-                    let _ = write!(text, "{}{label}=\"{}\"", if i == 0 { '{' } else { ',' }, escape(value));
+                    let _ = write!(
+                        text,
+                        "{}{label}=\"{}\"",
+                        if i == 0 { '{' } else { ',' },
+                        escape(value)
+                    );
                 }
                 if !sample.labels.is_empty() {
                     text.push('}');
@@ -146,7 +184,10 @@ impl Registry {
 }
 
 fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -159,9 +200,18 @@ mod tests {
     fn renders_prometheus_text() {
         let registry = Registry::default();
         registry.counter("a_total", "A.", vec![("x", "1".into())]).add(3);
-        registry.counter("a_total", "A.", vec![("x", "2\"\n".into())]).add(4);
+        registry
+            .counter("a_total", "A.", vec![("x", "2\"\n".into())])
+            .add(4);
         registry.gauge("b", "B.", vec![]).set(-2);
-        registry.collect_with(|out| out.push(Sample { name: "c", help: "C.", labels: vec![], value: 0.5 }));
+        registry.collect_with(|out| {
+            out.push(Sample {
+                name: "c",
+                help: "C.",
+                labels: vec![],
+                value: 0.5,
+            })
+        });
         assert_eq!(
             registry.render(),
             "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1\"} 3\na_total{x=\"2\\\"\\n\"} 4\n\

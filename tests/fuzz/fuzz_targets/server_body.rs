@@ -16,8 +16,14 @@ use sluice_telemetry::Registry;
 
 const MAX_BYTES: u64 = 1 << 16;
 
-const ENCODINGS: [Encoding; 6] =
-    [Encoding::Identity, Encoding::Gzip, Encoding::Zstd, Encoding::Zlib, Encoding::Snappy, Encoding::Lz4];
+const ENCODINGS: [Encoding; 6] = [
+    Encoding::Identity,
+    Encoding::Gzip,
+    Encoding::Zstd,
+    Encoding::Zlib,
+    Encoding::Snappy,
+    Encoding::Lz4,
+];
 
 /// The bytes in pieces of one size, as a connection might deliver them.
 struct Pieces {
@@ -29,7 +35,10 @@ impl Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let take = self.size.min(self.rest.len());
         let piece = self.rest.split_to(take);
         Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
@@ -37,15 +46,26 @@ impl Body for Pieces {
 }
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((&[choice, size, declared], body)) = data.split_first_chunk() else { return };
+    let Some((&[choice, size, declared], body)) = data.split_first_chunk() else {
+        return;
+    };
     let encoding = ENCODINGS[choice as usize % ENCODINGS.len()];
     let framed = choice & 0x80 != 0;
     // Larger than any one body needs, so that nothing waits: the clock stands still here.
     let budget = Budget::new(64 * MAX_BYTES);
     let gate = Gate::new(budget.clone(), Duration::ZERO, &Registry::default(), 1);
-    let limits = BodyLimits { max_bytes: MAX_BYTES, ..Default::default() };
-    let mut pieces = Pieces { rest: Bytes::copy_from_slice(body), size: 1 + size as usize };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let limits = BodyLimits {
+        max_bytes: MAX_BYTES,
+        ..Default::default()
+    };
+    let mut pieces = Pieces {
+        rest: Bytes::copy_from_slice(body),
+        size: 1 + size as usize,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
     let result = runtime.block_on(async {
         if framed {
             return collect_framed(&mut pieces, encoding, &gate, &limits).await;
@@ -56,7 +76,10 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     });
     if let Ok(received) = result {
         assert!(received.body.len() as u64 <= MAX_BYTES);
-        assert!(received.permit.bytes() >= received.body.len() as u64, "what is kept is charged");
+        assert!(
+            received.permit.bytes() >= received.body.len() as u64,
+            "what is kept is charged"
+        );
         assert_eq!(budget.usage().used, received.permit.bytes());
         if encoding == Encoding::Identity && !framed {
             assert_eq!(received.body, body);

@@ -8,7 +8,9 @@ mod support;
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((choices, rest)) = data.split_at_checked(16) else { return };
+    let Some((choices, rest)) = data.split_at_checked(16) else {
+        return;
+    };
     if let Some((kind, body)) = support::body_of(rest) {
         checks::edit_keeps_framing(kind, &body, choices);
         checks::edit_drops_items(kind, &body, choices);

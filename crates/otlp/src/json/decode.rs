@@ -63,6 +63,9 @@ pub fn decode(
     match decoder.document(message) {
         Ok(()) => {
             let mut wire = decoder.writer.finish();
+            if wire.len() > options.limit_bytes {
+                return Err(Failure::too_large(text.len(), options.limit_bytes).locate(text.as_bytes()));
+            }
             // What is kept is charged by its capacity.
             if wire.capacity() - wire.len() > wire.len() / 4 {
                 wire.shrink_to_fit();
@@ -160,7 +163,7 @@ impl<'a> Decoder<'a> {
                         }
                         self.field(field, again, depth)
                             .map_err(|failure| failure.within(Step::Field(field.json_name)))?;
-                        if self.writer.len() > self.options.limit_bytes {
+                        if self.writer.least_len() > self.options.limit_bytes {
                             return Err(Failure::too_large(name_at, self.options.limit_bytes));
                         }
                     }
@@ -237,7 +240,7 @@ impl<'a> Decoder<'a> {
         let mut index = 0;
         loop {
             element(self).map_err(|failure| failure.within(Step::Index(index)))?;
-            if self.writer.len() > self.options.limit_bytes {
+            if self.writer.least_len() > self.options.limit_bytes {
                 return Err(Failure::too_large(
                     self.reader.position(),
                     self.options.limit_bytes,

@@ -76,7 +76,9 @@ impl Inner {
             None => export.await,
             // An answer after the client's deadline is read by nobody; the work for it ends there too.
             Some(timeout) => tokio::time::timeout(timeout, export).await.unwrap_or_else(|_| {
-                Err(Refusal::TooSlow(format!("the call's deadline of {timeout:?} has passed")))
+                Err(Refusal::TooSlow(format!(
+                    "the call's deadline of {timeout:?} has passed"
+                )))
             }),
         };
         match outcome {

@@ -78,8 +78,7 @@ impl Inner {
         let media = Media::of(&head.headers);
         let signal = self.signal_of(head.uri.path());
         let one_host = head.headers.get_all(HOST).iter().count() == 1;
-        let expected =
-            |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+        let expected = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
         let result = match (signal, &head.method) {
             _ if head.version == Version::HTTP_11 && !one_host => Err(Problem::Host),
             _ if !head.headers.get_all(EXPECT).iter().all(expected) => Err(Problem::Expectation),

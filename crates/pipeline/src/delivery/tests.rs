@@ -33,7 +33,10 @@ impl Exporter for Scripted {
 }
 
 fn ok() -> Verdict {
-    Verdict::Delivered { rejected: 0, message: None }
+    Verdict::Delivered {
+        rejected: 0,
+        message: None,
+    }
 }
 
 fn logs(records: usize, marker: u8) -> Bytes {
@@ -55,10 +58,17 @@ async fn run(
     rule: impl Fn(&Batch) -> Verdict + Send + Sync + 'static,
     retry: RetrySettings,
 ) -> (Vec<(Duration, u64)>, CursorReport) {
-    let spec = CursorSpec { exporter: "x".into(), limits: Limits::default(), on_full: OnFull::Refuse };
+    let spec = CursorSpec {
+        exporter: "x".into(),
+        limits: Limits::default(),
+        on_full: OnFull::Refuse,
+    };
     let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
-    let exporter =
-        Arc::new(Scripted { script: Mutex::new(script.into()), rule: Box::new(rule), seen: Mutex::new(Vec::new()) });
+    let exporter = Arc::new(Scripted {
+        script: Mutex::new(script.into()),
+        rule: Box::new(rule),
+        seen: Mutex::new(Vec::new()),
+    });
     for (items, marker) in payloads {
         let payload = Payload {
             signal: Signal::Logs,
@@ -69,26 +79,53 @@ async fn run(
             received_at: std::time::Instant::now(),
             permit: None,
         };
-        let space = journal.try_reserve(Cost { requests: 1, items: *items as u64, bytes: 1 }).unwrap();
+        let space = journal
+            .try_reserve(Cost {
+                requests: 1,
+                items: *items as u64,
+                bytes: 1,
+            })
+            .unwrap();
         journal.append(space, Arc::new(payload), None);
     }
     journal.close();
     let settings = DeliverySettings {
         exporter: "x".into(),
-        batch: BatchSettings { min_size: 1000, ..Default::default() },
+        batch: BatchSettings {
+            min_size: 1000,
+            ..Default::default()
+        },
         retry,
         max_in_flight: 4,
     };
     let start = Instant::now();
-    deliver(cursors.remove(0), Signal::Logs, exporter.clone(), settings, Registry::default()).await;
-    let seen = exporter.seen.lock().iter().map(|(at, items)| (*at - start, *items)).collect();
+    deliver(
+        cursors.remove(0),
+        Signal::Logs,
+        exporter.clone(),
+        settings,
+        Registry::default(),
+    )
+    .await;
+    let seen = exporter
+        .seen
+        .lock()
+        .iter()
+        .map(|(at, items)| (*at - start, *items))
+        .collect();
     let report = journal.reports(std::time::Instant::now()).remove(0);
-    assert!(report.total().balanced() && report.total().queued == 0, "{report:?}");
+    assert!(
+        report.total().balanced() && report.total().queued == 0,
+        "{report:?}"
+    );
     (seen, report)
 }
 
 fn steady() -> RetrySettings {
-    RetrySettings { randomization_factor: 0.0, ..Default::default() }
+    RetrySettings {
+        randomization_factor: 0.0,
+        ..Default::default()
+    }
 }
 
 /// Scenario: two overloads, one with a delay asked for, then success.
@@ -97,12 +134,25 @@ fn steady() -> RetrySettings {
 async fn retries_after_the_hint_or_the_backoff() {
     let after = Some(Duration::from_secs(7));
     let script = vec![
-        Verdict::Retry { after: None, reason: "503".into() },
-        Verdict::Retry { after, reason: "503".into() },
+        Verdict::Retry {
+            after: None,
+            reason: "503".into(),
+        },
+        Verdict::Retry {
+            after,
+            reason: "503".into(),
+        },
         ok(),
     ];
     let (seen, report) = run(&[(3, 1), (4, 2)], script, |_| unreachable!(), steady()).await;
-    assert_eq!(seen, [(Duration::ZERO, 7), (Duration::from_secs(1), 7), (Duration::from_secs(8), 7)]);
+    assert_eq!(
+        seen,
+        [
+            (Duration::ZERO, 7),
+            (Duration::from_secs(1), 7),
+            (Duration::from_secs(8), 7)
+        ]
+    );
     assert_eq!(report.total().delivered, 7);
 }
 
@@ -110,12 +160,30 @@ async fn retries_after_the_hint_or_the_backoff() {
 /// Guarantees: the batch is dropped, counted as `retry_exhausted`, and not before its time.
 #[tokio::test(start_paused = true)]
 async fn gives_up_only_when_told_to() {
-    let retry = RetrySettings { max_elapsed_time: Some(Duration::from_secs(10)), ..steady() };
-    let busy = |_: &Batch| Verdict::Retry { after: None, reason: "503".into() };
+    let retry = RetrySettings {
+        max_elapsed_time: Some(Duration::from_secs(10)),
+        ..steady()
+    };
+    let busy = |_: &Batch| Verdict::Retry {
+        after: None,
+        reason: "503".into(),
+    };
     let (seen, report) = run(&[(3, 1)], vec![], busy, retry).await;
     assert_eq!(report.total().dropped[DropReason::RetryExhausted as usize], 3);
-    assert!(seen.len() >= 4 && seen.last().unwrap().0 > Duration::from_secs(5), "{seen:?}");
-    let (seen, _) = run(&[(3, 1)], vec![], busy, RetrySettings { enabled: false, ..steady() }).await;
+    assert!(
+        seen.len() >= 4 && seen.last().unwrap().0 > Duration::from_secs(5),
+        "{seen:?}"
+    );
+    let (seen, _) = run(
+        &[(3, 1)],
+        vec![],
+        busy,
+        RetrySettings {
+            enabled: false,
+            ..steady()
+        },
+    )
+    .await;
     assert_eq!(seen.len(), 1);
 }
 
@@ -123,7 +191,13 @@ async fn gives_up_only_when_told_to() {
 /// Guarantees: halving delivers every item, in order of payloads, dropping none.
 #[tokio::test(start_paused = true)]
 async fn too_large_is_halved() {
-    let rule = |batch: &Batch| if batch.items() > 2 { Verdict::TooLarge { reason: "413".into() } } else { ok() };
+    let rule = |batch: &Batch| {
+        if batch.items() > 2 {
+            Verdict::TooLarge { reason: "413".into() }
+        } else {
+            ok()
+        }
+    };
     let (_, report) = run(&[(3, 1), (7, 2), (1, 3)], vec![], rule, steady()).await;
     assert_eq!(report.total().delivered, 11);
 }
@@ -135,7 +209,11 @@ async fn poison_is_found_by_bisection() {
     let payloads: Vec<_> = (0..16).map(|n| (2, n)).collect();
     let poison = |batch: &Batch| {
         let bad = batch.parts.iter().any(|part| part.body.ends_with(&[11, 11]));
-        if bad { Verdict::PayloadFault { reason: "400".into() } } else { ok() }
+        if bad {
+            Verdict::PayloadFault { reason: "400".into() }
+        } else {
+            ok()
+        }
     };
     let (seen, report) = run(&payloads, vec![], poison, steady()).await;
     assert_eq!(report.total().dropped[DropReason::PayloadFault as usize], 2);
@@ -186,7 +264,10 @@ async fn refusing_everything_is_an_endpoint_fault() {
 /// Guarantees: what was rejected is counted, the rest delivered, and nothing is sent again (C4).
 #[tokio::test(start_paused = true)]
 async fn partial_success_is_counted_and_never_retried() {
-    let script = vec![Verdict::Delivered { rejected: 4, message: Some("too old".into()) }];
+    let script = vec![Verdict::Delivered {
+        rejected: 4,
+        message: Some("too old".into()),
+    }];
     let (seen, report) = run(&[(3, 1), (4, 2)], script, |_| unreachable!(), steady()).await;
     assert_eq!(seen.len(), 1);
     assert_eq!(report.total().dropped[DropReason::PartialSuccess as usize], 4);

@@ -32,8 +32,15 @@ pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Resul
             Ok(Arc::new(GrpcExporter::new(options).map_err(text)?))
         }
         settings::Exporter::OtlpHttp(http) => {
-            let mut http1 = client::Http1Settings { idle_timeout: http.idle_conn_timeout, ..Default::default() };
-            if let Some(most) = http.max_conns_per_host.or(http.connections).filter(|most| *most > 0) {
+            let mut http1 = client::Http1Settings {
+                idle_timeout: http.idle_conn_timeout,
+                ..Default::default()
+            };
+            if let Some(most) = http
+                .max_conns_per_host
+                .or(http.connections)
+                .filter(|most| *most > 0)
+            {
                 http1.max_connections = most;
             }
             if http.disable_keep_alives {
@@ -60,10 +67,7 @@ pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Resul
                 },
                 timeout: timeout(http.timeout),
                 http1,
-                http2: client::Http2Settings {
-                    connections: http.connections.unwrap_or(client::Http2Settings::default().connections),
-                    ..Default::default()
-                },
+                http2: http2_of_http(http),
                 ..Default::default()
             };
             Ok(Arc::new(HttpExporter::new(options).map_err(text)?))
@@ -98,7 +102,9 @@ fn open_file(file: &settings::FileExporter) -> Result<FileExporter, String> {
                 format!("cannot write {path}: {error}; make the directory, or set create_directory: true")
             }
             std::io::ErrorKind::PermissionDenied => {
-                format!("cannot write {path}: {error}; allow this user to write there, or choose another path")
+                format!(
+                    "cannot write {path}: {error}; allow this user to write there, or choose another path"
+                )
             }
             _ => format!("cannot write {path}: {error}"),
         }
@@ -117,7 +123,11 @@ fn open_debug(debug: &settings::DebugExporter) -> Result<DebugExporter, String> 
     };
     // Our own log goes to stderr.
     let stderr = ["stderr".to_owned()];
-    let paths = if debug.use_internal_logger { &stderr[..] } else { &debug.output_paths[..] };
+    let paths = if debug.use_internal_logger {
+        &stderr[..]
+    } else {
+        &debug.output_paths[..]
+    };
     let mut outputs: Vec<Box<dyn Write + Send>> = Vec::new();
     for path in paths {
         outputs.push(match path.as_str() {
@@ -151,7 +161,12 @@ struct Nop;
 
 impl Exporter for Nop {
     fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
-        Box::pin(async { Verdict::Delivered { rejected: 0, message: None } })
+        Box::pin(async {
+            Verdict::Delivered {
+                rejected: 0,
+                message: None,
+            }
+        })
     }
 
     fn max_request_bytes(&self) -> usize {
@@ -182,8 +197,23 @@ fn compression(compression: settings::Compression, grpc: bool) -> client::Compre
 }
 
 fn headers(headers: &settings::Headers, authority: Option<&str>) -> Vec<(String, String)> {
-    let own = headers.0.iter().map(|(name, value)| (name.clone(), value.expose().to_owned()));
-    own.chain(authority.map(|authority| (":authority".to_owned(), authority.to_owned()))).collect()
+    let own = headers
+        .0
+        .iter()
+        .map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    own.chain(authority.map(|authority| (":authority".to_owned(), authority.to_owned())))
+        .collect()
+}
+
+fn http2_of_http(http: &settings::OtlpHttpExporter) -> client::Http2Settings {
+    let given = |time: Option<Duration>| time.filter(|time| !time.is_zero());
+    let defaults = client::Http2Settings::default();
+    client::Http2Settings {
+        connections: http.connections.unwrap_or(defaults.connections).max(1),
+        keepalive_interval: given(http.http2_read_idle_timeout).or(defaults.keepalive_interval),
+        keepalive_timeout: given(http.http2_ping_timeout).unwrap_or(defaults.keepalive_timeout),
+        ..defaults
+    }
 }
 
 fn http2(keepalive: Option<&settings::ClientKeepalive>, connections: Option<usize>) -> client::Http2Settings {
@@ -223,7 +253,9 @@ fn client_tls(tls: &settings::ClientTls) -> client::ClientTls {
 }
 
 fn credentials(auth: Option<&settings::Auth>, settings: &Settings) -> Result<client::Auth, String> {
-    let Some(auth) = auth else { return Ok(client::Auth::None) };
+    let Some(auth) = auth else {
+        return Ok(client::Auth::None);
+    };
     match settings.extensions.get(&auth.authenticator) {
         Some(Extension::BasicAuth(settings::BasicAuth::Client(user))) => {
             let value = |text: &str, file: &Option<std::path::PathBuf>| match file {
@@ -237,13 +269,22 @@ fn credentials(auth: Option<&settings::Auth>, settings: &Settings) -> Result<cli
                 password: value(user.password.expose(), &user.password_file)?,
             })
         }
-        Some(Extension::BearerTokenAuth(bearer)) => match (&bearer.filename, bearer.token.as_ref().or(bearer.tokens.first())) {
-            (Some(file), _) => Ok(client::Auth::BearerFile { scheme: bearer.scheme.clone(), file: file.clone() }),
-            (None, Some(token)) => {
-                Ok(client::Auth::Bearer { scheme: bearer.scheme.clone(), token: token.expose().to_owned() })
+        Some(Extension::BearerTokenAuth(bearer)) => {
+            match (&bearer.filename, bearer.token.as_ref().or(bearer.tokens.first())) {
+                (Some(file), _) => Ok(client::Auth::BearerFile {
+                    scheme: bearer.scheme.clone(),
+                    file: file.clone(),
+                }),
+                (None, Some(token)) => Ok(client::Auth::Bearer {
+                    scheme: bearer.scheme.clone(),
+                    token: token.expose().to_owned(),
+                }),
+                (None, None) => Err("bearertokenauth: no token".into()),
             }
-            (None, None) => Err("bearertokenauth: no token".into()),
-        },
-        _ => Err(format!("auth.authenticator: {} cannot authenticate requests", auth.authenticator)),
+        }
+        _ => Err(format!(
+            "auth.authenticator: {} cannot authenticate requests",
+            auth.authenticator
+        )),
     }
 }

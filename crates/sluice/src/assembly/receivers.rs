@@ -7,10 +7,14 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use sluice_otlp::receiver::{Cors, HttpPaths, ReceiverSettings, Transport};
-use sluice_server::{Authenticator, BasicAuth, BearerAuth, BodyLimits, ConnectionSettings, Pem, ServerTls, Verify};
+use sluice_server::{
+    Authenticator, BasicAuth, BearerAuth, BodyLimits, ConnectionSettings, Pem, ServerTls, Verify,
+};
 use sluice_wire::Depth;
 
-use crate::settings::{self, ComponentId, Extension, Htpasswd, JsonMode, OtlpReceiver, Settings, TlsVersion, Validation};
+use crate::settings::{
+    self, ComponentId, Extension, Htpasswd, JsonMode, OtlpReceiver, Settings, TlsVersion, Validation,
+};
 
 /// An HTTP connection without requests is kept this long: longer than the 60 s at which SDKs send
 /// metrics, or every such request would open a connection.
@@ -34,7 +38,10 @@ pub(super) fn listeners(
         Ok(ReceiverSettings {
             id: id.to_string(),
             transport,
-            limits: BodyLimits { max_bytes, ..Default::default() },
+            limits: BodyLimits {
+                max_bytes,
+                ..Default::default()
+            },
             validation: match otlp.validation {
                 Validation::Deep => Depth::Deep,
                 Validation::Shallow => Depth::Shallow,
@@ -57,12 +64,18 @@ pub(super) fn listeners(
             max_age_grace: keepalive.max_connection_age_grace,
             keepalive_time: keepalive.time.or(defaults.keepalive_time),
             keepalive_timeout: keepalive.timeout.unwrap_or(defaults.keepalive_timeout),
-            max_concurrent_streams: grpc.max_concurrent_streams.unwrap_or(defaults.max_concurrent_streams),
+            max_concurrent_streams: grpc
+                .max_concurrent_streams
+                .unwrap_or(defaults.max_concurrent_streams),
             ..defaults
         };
         let listening = Listening {
             endpoint: grpc.endpoint.to_string(),
-            tls: grpc.tls.as_ref().map(|tls| server_tls(tls, &[b"h2"])).transpose()?,
+            tls: grpc
+                .tls
+                .as_ref()
+                .map(|tls| server_tls(tls, &[b"h2"]))
+                .transpose()?,
             connection,
             service: service(Transport::Grpc, grpc.max_request_bytes(), grpc.auth.as_ref())?,
         };
@@ -71,8 +84,13 @@ pub(super) fn listeners(
     if let Some(http) = &otlp.http {
         let mut service = service(Transport::Http, http.max_request_bytes(), http.auth.as_ref())?;
         service.paths = HttpPaths {
-            by_signal: [&http.metrics_url_path, &http.logs_url_path, &http.traces_url_path, &http.profiles_url_path]
-                .map(String::clone),
+            by_signal: [
+                &http.metrics_url_path,
+                &http.logs_url_path,
+                &http.traces_url_path,
+                &http.profiles_url_path,
+            ]
+            .map(String::clone),
         };
         service.cors = http.cors.as_ref().map(|cors| Cors {
             allowed_origins: cors.allowed_origins.clone(),
@@ -89,7 +107,11 @@ pub(super) fn listeners(
         };
         let listening = Listening {
             endpoint: http.endpoint.to_string(),
-            tls: http.tls.as_ref().map(|tls| server_tls(tls, &[b"h2", b"http/1.1"])).transpose()?,
+            tls: http
+                .tls
+                .as_ref()
+                .map(|tls| server_tls(tls, &[b"h2", b"http/1.1"]))
+                .transpose()?,
             connection,
             service,
         };
@@ -99,10 +121,17 @@ pub(super) fn listeners(
 }
 
 /// Configured headers, ready to send.
-pub(super) fn response_headers(headers: &settings::Headers) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+pub(super) fn response_headers(
+    headers: &settings::Headers,
+) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let header = |(name, value): &(String, sluice_config::Secret)| {
-        let header = name.parse().map_err(|_| format!("response_headers: {name:?} is not a header name"))?;
-        let value = value.expose().parse().map_err(|_| format!("response_headers.{name}: not a header value"))?;
+        let header = name
+            .parse()
+            .map_err(|_| format!("response_headers: {name:?} is not a header name"))?;
+        let value = value
+            .expose()
+            .parse()
+            .map_err(|_| format!("response_headers.{name}: not a header value"))?;
         Ok((header, value))
     };
     headers.0.iter().map(header).collect()
@@ -134,20 +163,37 @@ fn authenticator(
         Some(Extension::BasicAuth(settings::BasicAuth::Server { inline, file })) => {
             let mut users = inline.clone();
             if let Some(file) = file {
-                users.extend(Htpasswd::parse(&read(file)?).map_err(|error| format!("{}: {error}", file.display()))?);
+                users.extend(
+                    Htpasswd::parse(&read(file)?).map_err(|error| format!("{}: {error}", file.display()))?,
+                );
             }
             Ok(Some(Arc::new(basic(users))))
         }
         Some(Extension::BearerTokenAuth(bearer)) => {
-            let mut tokens: Vec<String> =
-                bearer.token.iter().chain(&bearer.tokens).map(|token| token.expose().to_owned()).collect();
+            let mut tokens: Vec<String> = bearer
+                .token
+                .iter()
+                .chain(&bearer.tokens)
+                .map(|token| token.expose().to_owned())
+                .collect();
             if let Some(file) = &bearer.filename {
-                tokens.extend(read(file)?.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()));
+                tokens.extend(
+                    read(file)?
+                        .lines()
+                        .map(|line| line.trim().to_owned())
+                        .filter(|line| !line.is_empty()),
+                );
             }
-            let header = bearer.header.parse().map_err(|_| format!("{:?} is not a header name", bearer.header))?;
+            let header = bearer
+                .header
+                .parse()
+                .map_err(|_| format!("{:?} is not a header name", bearer.header))?;
             Ok(Some(Arc::new(BearerAuth::new(header, &bearer.scheme, tokens))))
         }
-        _ => Err(format!("auth.authenticator: {} cannot authenticate clients", auth.authenticator)),
+        _ => Err(format!(
+            "auth.authenticator: {} cannot authenticate clients",
+            auth.authenticator
+        )),
     }
 }
 
@@ -166,7 +212,13 @@ fn basic(users: Htpasswd) -> BasicAuth {
             right
         })
     };
-    BasicAuth::new(users.into_verifiers().into_iter().map(|(user, verify)| (user, remember(verify))).collect())
+    BasicAuth::new(
+        users
+            .into_verifiers()
+            .into_iter()
+            .map(|(user, verify)| (user, remember(verify)))
+            .collect(),
+    )
 }
 
 fn read(file: &Path) -> Result<String, String> {

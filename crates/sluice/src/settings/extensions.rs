@@ -111,7 +111,7 @@ pub(super) fn health_check(node: &Node, path: &str, report: &mut Report) -> Opti
     scope.without_effect(&[
         (
             &["check_collector_pipeline"],
-            "the health of destinations is in the metrics; see docs/operations.md",
+            "the health of destinations is in the metrics; see docs/operating.md",
         ),
         (&["auth"], "health is answered to everyone who can reach the port"),
         (&["cors"], "health is not for web pages"),

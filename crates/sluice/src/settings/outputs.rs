@@ -23,7 +23,7 @@ pub struct FileExporter {
     pub compression: FileCompression,
     /// How often what is buffered is written out; absent: 1s.
     pub flush_interval: Duration,
-    /// Add to the file that is there, rather than empty it.
+    /// Add to the file that is there, rather than empty it; absent: true. With rotation it is always added to.
     pub append: bool,
     /// Make the directory if it is not there.
     pub create_directory: bool,
@@ -41,7 +41,8 @@ impl Default for FileExporter {
             rotation: None,
             compression: FileCompression::None,
             flush_interval: Duration::from_secs(1),
-            append: false,
+            // The Collector empties the file at every start, which loses what was delivered.
+            append: true,
             create_directory: false,
             directory_permissions: None,
             encoding: None,
@@ -136,16 +137,10 @@ pub(super) fn file(node: &Node, path: &str, report: &mut Report) -> Option<FileE
             "is not supported yet; remove it, and all data goes into one file",
         );
     }
-    if exporter.append && exporter.compression != FileCompression::None {
-        scope.error(
+    if !exporter.append && exporter.rotation.is_none() {
+        scope.warn(
             &["append"],
-            "cannot be used together with compression; remove one of the two",
-        );
-    }
-    if exporter.append && exporter.rotation.is_some() {
-        scope.error(
-            &["append"],
-            "cannot be used together with rotation; remove one of the two",
+            "the file is emptied at every start; remove this line to go on with what is there",
         );
     }
     if exporter.flush_interval.is_zero() {
@@ -157,10 +152,20 @@ pub(super) fn file(node: &Node, path: &str, report: &mut Report) -> Option<FileE
     {
         scope.error(&["rotation", "max_megabytes"], "must be at least 1");
     }
-    scope.without_effect(&[(
-        &["directory_permissions"],
-        "the directory gets the permissions of the umask",
-    )]);
+    scope.without_effect(&[
+        (
+            &["directory_permissions"],
+            "the directory gets the permissions of the umask",
+        ),
+        (
+            &["rotation", "localtime"],
+            "the names of rotated files are in UTC",
+        ),
+        (
+            &["flush_interval"],
+            "every batch is written before it counts as delivered",
+        ),
+    ]);
     Some(exporter)
 }
 

@@ -12,6 +12,9 @@ use super::scope::Scope;
 /// The request limit OTLP recommends (specification, "size limits"); the Collector's 4 MiB on gRPC is its most frequent complaint.
 const DEFAULT_MAX_REQUEST_BYTES: u64 = 64 << 20;
 
+/// Why `include_metadata` has no effect.
+const NO_METADATA: &str = "request metadata is not kept with the data yet";
+
 /// A receiver's settings.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a handful are made, once")]
@@ -363,6 +366,11 @@ fn check_grpc(grpc: &mut GrpcServer, scope: &mut Scope<'_>) {
             &["protocols", "grpc", "middlewares"],
             "there are no middleware extensions",
         ),
+        (&["protocols", "grpc", "include_metadata"], NO_METADATA),
+        (
+            &["protocols", "grpc", "keepalive", "enforcement_policy"],
+            "clients may ping as often as they like: pings are answered and cost next to nothing",
+        ),
     ]);
 }
 
@@ -445,10 +453,28 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
             );
         }
     }
-    scope.without_effect(&[(
-        &["protocols", "http", "middlewares"],
-        "there are no middleware extensions",
-    )]);
+    let timeouts = "a body must keep coming (10 s without a byte end it), and answers are short";
+    scope.without_effect(&[
+        (
+            &["protocols", "http", "middlewares"],
+            "there are no middleware extensions",
+        ),
+        (&["protocols", "http", "include_metadata"], NO_METADATA),
+        (&["protocols", "http", "read_timeout"], timeouts),
+        (&["protocols", "http", "write_timeout"], timeouts),
+        (
+            &["protocols", "http", "keep_alives_enabled"],
+            "connections are kept; use idle_timeout to close idle ones",
+        ),
+        (
+            &["protocols", "http", "compression_algorithms"],
+            "every encoding is read; the limit on the inflated size holds for all",
+        ),
+        (
+            &["protocols", "http", "cors", "exposed_headers"],
+            "answers carry no headers that a page would read",
+        ),
+    ]);
 }
 
 fn check_transport(transport: Transport, scope: &mut Scope<'_>, at: &[&str]) {

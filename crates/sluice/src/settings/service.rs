@@ -196,11 +196,21 @@ pub(super) fn telemetry(node: &Node, report: &mut Report) -> Telemetry {
         encoding: raw.logs.encoding,
         output_paths: output_paths.unwrap_or_else(|| Logs::default().output_paths),
     };
+    if logs.output_paths.iter().any(|path| path != "stderr") {
+        scope.warn(
+            &["logs", "output_paths"],
+            "has no effect here: the log goes to stderr",
+        );
+    }
     scope.without_effect(&[
         (&["logs", "error_output_paths"], "our own errors are in the log"),
         (&["logs", "initial_fields"], "log lines have no constant fields"),
         (&["logs", "processors"], "our log is written, not sent"),
         (&["traces"], "sluice makes no traces of itself"),
+        (
+            &["resource"],
+            "our metrics describe this process and carry no resource",
+        ),
         (&["metrics", "views"], "all metrics are served as they are"),
     ]);
     Telemetry {
