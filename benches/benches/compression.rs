@@ -30,9 +30,7 @@ const CASES: [(&str, Compression, i32); 9] = [
 
 fn requests(signal: Signal) -> Vec<Bytes> {
     let mut generator = Generator::new(Spec::gateway(signal));
-    (0..REQUESTS)
-        .map(|_| Bytes::from(generator.next_request().body))
-        .collect()
+    (0..REQUESTS).map(|_| generator.next_request().body).collect()
 }
 
 fn pack(compression: Compression, level: i32, slices: &[Bytes]) -> Bytes {
