@@ -7,11 +7,13 @@ use parking_lot::Mutex;
 use sluice_telemetry::DropReason;
 use tokio::sync::oneshot;
 
+use crate::state::worse;
+
 /// What came of a payload at all its cursors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Confirmed {
-    /// Items given up at the cursor that gave up most of them, and why; `None` when every exporter
-    /// has them all.
+    /// Items given up at the cursor that gave up most of them, and why (a reason to retry outweighs a
+    /// final one); `None` when every exporter has them all.
     pub dropped: Option<(DropReason, u64)>,
 }
 
@@ -47,9 +49,10 @@ impl Confirm {
 
     pub(crate) fn cursor_done(&self, dropped: Option<(DropReason, u64)>) {
         let mut state = self.0.state.lock();
-        if dropped.map(|(_, items)| items) > state.dropped.map(|(_, items)| items) {
-            state.dropped = dropped;
-        }
+        state.dropped = match (state.dropped, dropped) {
+            (Some((before, most)), Some((reason, items))) => Some((worse(before, reason), most.max(items))),
+            (before, now) => before.or(now),
+        };
         if self.0.cursors.fetch_sub(1, Ordering::AcqRel) == 1
             && let Some(done) = state.done.take()
         {

@@ -235,6 +235,85 @@ mod tests {
         waiting.await.unwrap().unwrap();
     }
 
+    /// Scenario: one exporter never settles the first payload; a thousand more pass through the other.
+    /// Guarantees: nothing but the dead exporter's own backlog stays behind.
+    #[tokio::test]
+    async fn a_dead_cursor_keeps_only_its_backlog() {
+        let budget = Budget::new(1_000_000);
+        let (journal, mut cursors) = Journal::memory(
+            "logs",
+            vec![
+                spec("ok", None, OnFull::Refuse),
+                spec("dead", Some(2), OnFull::DropOldest),
+            ],
+        );
+        put(&journal, payload(&budget, 1)).unwrap();
+        cursors[1].next().await.unwrap();
+        for _ in 0..1000 {
+            put(&journal, payload(&budget, 1)).unwrap();
+            let entry = cursors[0].next().await.unwrap();
+            cursors[0].settle(&[done(entry.seq, 1)]);
+        }
+        assert!(journal.slots() <= 3, "{} slots", journal.slots());
+        balanced(&journal);
+    }
+
+    /// Scenario: a payload above the limits meets an idle exporter that may be cut loose.
+    /// Guarantees: it is kept and delivered, not acknowledged and dropped.
+    #[tokio::test]
+    async fn an_idle_cursor_is_no_laggard() {
+        let budget = Budget::new(10_000);
+        let limits = Limits {
+            items: Some(10),
+            ..Default::default()
+        };
+        let spec = CursorSpec {
+            exporter: "a".into(),
+            limits,
+            on_full: OnFull::DropOldest,
+        };
+        let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+        put(&journal, payload(&budget, 11)).unwrap();
+        assert_eq!(cursors[0].next().await.unwrap().payload.items, 11);
+    }
+
+    /// Scenario: of one payload, one exporter loses a part for good and another gives up a part for now.
+    /// Guarantees: the client hears the reason that makes it retry.
+    #[tokio::test]
+    async fn a_reason_to_retry_outweighs_a_final_one() {
+        let budget = Budget::new(10_000);
+        let (journal, mut cursors) = Journal::memory(
+            "logs",
+            vec![spec("a", None, OnFull::Refuse), spec("b", None, OnFull::Refuse)],
+        );
+        let (confirm, waiting) = Confirm::new(2);
+        let space = journal
+            .try_reserve(Cost {
+                requests: 1,
+                items: 5,
+                bytes: 1,
+            })
+            .unwrap();
+        journal.append(space, payload(&budget, 5), Some(confirm));
+        for (cursor, reason, lost) in [
+            (0, DropReason::PayloadFault, 4),
+            (1, DropReason::RetryExhausted, 1),
+        ] {
+            cursors[cursor].next().await.unwrap();
+            cursors[cursor].settle(&[Settled {
+                seq: 0,
+                delivered: 5 - lost,
+                dropped: Some((reason, lost)),
+            }]);
+        }
+        assert_eq!(
+            waiting.await.unwrap(),
+            Confirmed {
+                dropped: Some((DropReason::RetryExhausted, 4))
+            }
+        );
+    }
+
     /// Scenario: a payload larger than the whole queue.
     /// Guarantees: it is taken when the queue is empty, or it would be refused for ever.
     #[test]

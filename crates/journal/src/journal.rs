@@ -176,6 +176,11 @@ impl Journal {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.0.state.lock().slots()
+    }
+
     /// Accounts and backlogs of all cursors at one moment.
     pub fn reports(&self, now: Instant) -> Vec<CursorReport> {
         let state = self.0.state.lock();

@@ -3,7 +3,7 @@
 //! Sans-IO: no clock, no channel, no task. Payloads to free are handed out, so that the caller can
 //! free them after the lock.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -29,25 +29,31 @@ impl Settled {
     }
 }
 
+/// Of two reasons, the one a waiting client should hear: what may work on a retry outweighs what never will.
+pub(crate) fn worse(a: DropReason, b: DropReason) -> DropReason {
+    let final_ = |reason| matches!(reason, DropReason::PayloadFault | DropReason::PartialSuccess);
+    if final_(a) { b } else { a }
+}
+
 pub(crate) struct State {
-    /// Sequence number of the first slot.
-    base: u64,
-    slots: VecDeque<Slot>,
-    /// Items not settled yet, by slot and cursor: `remaining[(seq - base) * cursors + cursor]`.
-    remaining: VecDeque<u64>,
+    /// What some cursor has not settled, by sequence number. A settled slot goes at once, whatever
+    /// stands before it: one dead exporter holds its own backlog here, and nothing else.
+    slots: BTreeMap<u64, Slot>,
+    /// The sequence number of the next payload.
+    end: u64,
     cursors: Vec<CursorState>,
     reserved: Cost,
     pub(crate) closed: bool,
 }
 
 struct Slot {
-    payload: Option<Arc<Payload>>,
+    payload: Arc<Payload>,
     confirm: Option<Confirm>,
     cost: Cost,
     tenant: TenantId,
     received_at: Instant,
-    /// Cursors that have not settled it.
-    pending: u32,
+    /// Items not settled yet, by cursor.
+    remaining: Box<[u64]>,
     /// Items given up by cursor and the last reason, if somebody waits for the confirmation.
     dropped: Vec<Option<(DropReason, u64)>>,
 }
@@ -86,17 +92,12 @@ impl State {
             })
             .collect();
         Self {
-            base: 0,
-            slots: VecDeque::new(),
-            remaining: VecDeque::new(),
+            slots: BTreeMap::new(),
+            end: 0,
             cursors,
             reserved: Cost::default(),
             closed: false,
         }
-    }
-
-    fn end(&self) -> u64 {
-        self.base + self.slots.len() as u64
     }
 
     pub(crate) fn reserve(&mut self, cost: Cost) -> Result<(), Full> {
@@ -156,66 +157,66 @@ impl State {
         confirm: Option<Confirm>,
         released: &mut Released,
     ) -> u64 {
-        let seq = self.end();
+        let seq = self.end;
         let cursors = self.cursors.len();
-        self.remaining.extend(std::iter::repeat_n(cost.items, cursors));
         for cursor in &mut self.cursors {
             cursor.backlog.add(cost);
             let account = cursor.account(payload.tenant);
             account.accepted += cost.items;
             account.queued += cost.items;
         }
-        self.slots.push_back(Slot {
+        let slot = Slot {
             tenant: payload.tenant,
             received_at: payload.received_at,
-            payload: Some(payload),
+            payload,
             confirm,
             cost,
-            pending: cursors as u32,
+            remaining: vec![cost.items; cursors].into(),
             dropped: Vec::new(),
-        });
+        };
+        self.slots.insert(seq, slot);
+        self.end += 1;
         for index in 0..cursors {
             self.cut_loose(index, released);
         }
         seq
     }
 
-    /// Drops the oldest unread payloads of a `drop_oldest` cursor until it is within its limits.
+    /// Drops the oldest unread payloads of a `drop_oldest` cursor until it is within its limits. One
+    /// that is alone is kept, however large: an idle exporter is no laggard.
     fn cut_loose(&mut self, index: usize, released: &mut Released) {
         while self.cursors[index].spec.on_full == OnFull::DropOldest
             && !self.cursors[index].spec.limits.allow(self.cursors[index].backlog)
-            && self.cursors[index].next < self.end()
+            && self.cursors[index].backlog.requests > 1
         {
-            let seq = self.cursors[index].next;
-            self.cursors[index].next += 1;
+            let next = self.cursors[index].next;
+            let Some((&seq, _)) = self.slots.range(next..).next() else {
+                return;
+            };
+            self.cursors[index].next = seq + 1;
             self.give_up(index, seq, DropReason::QueueFull, released);
         }
     }
 
     fn give_up(&mut self, index: usize, seq: u64, reason: DropReason, released: &mut Released) {
-        let left = self.remaining[self.cell(index, seq)];
+        let Some(slot) = self.slots.get(&seq) else { return };
+        let dropped = Some((reason, slot.remaining[index]));
         self.settle_one(
             index,
             Settled {
                 seq,
                 delivered: 0,
-                dropped: Some((reason, left)),
+                dropped,
             },
             released,
         );
     }
 
-    fn cell(&self, cursor: usize, seq: u64) -> usize {
-        (seq - self.base) as usize * self.cursors.len() + cursor
-    }
-
     /// The next payload for a cursor.
     pub(crate) fn next(&mut self, index: usize) -> Option<(u64, Arc<Payload>)> {
-        let seq = self.cursors[index].next;
-        let slot = self.slots.get((seq.checked_sub(self.base)?) as usize)?;
-        let payload = slot.payload.clone()?;
-        self.cursors[index].next += 1;
-        Some((seq, payload))
+        let (&seq, slot) = self.slots.range(self.cursors[index].next..).next()?;
+        self.cursors[index].next = seq + 1;
+        Some((seq, slot.payload.clone()))
     }
 
     pub(crate) fn settle(&mut self, index: usize, settled: &[Settled], released: &mut Released) {
@@ -226,23 +227,17 @@ impl State {
 
     fn settle_one(&mut self, index: usize, settled: Settled, released: &mut Released) {
         // Given up at the shutdown deadline while it was in flight: its account is closed.
-        if settled.seq < self.base {
+        let Some(slot) = self.slots.get_mut(&settled.seq) else {
             return;
-        }
-        let cell = self.cell(index, settled.seq);
-        let slot_index = (settled.seq - self.base) as usize;
-        if self.remaining[cell] == 0 {
+        };
+        if slot.remaining[index] == 0 {
             return;
         }
         debug_assert!(
-            settled.items() <= self.remaining[cell],
+            settled.items() <= slot.remaining[index],
             "a cursor settles no more than it was handed"
         );
-        self.remaining[cell] -= settled.items();
-        let complete = self.remaining[cell] == 0;
-        let cursors = self.cursors.len();
-
-        let slot = &mut self.slots[slot_index];
+        slot.remaining[index] -= settled.items();
         let cursor = &mut self.cursors[index];
         cursor.backlog.items -= settled.items();
         let account = cursor.account(slot.tenant);
@@ -251,48 +246,47 @@ impl State {
         if let Some((reason, items)) = settled.dropped {
             account.drop_items(reason, items);
             if slot.confirm.is_some() {
-                slot.dropped.resize(cursors, None);
-                let before = slot.dropped[index].map_or(0, |(_, items)| items);
-                slot.dropped[index] = Some((reason, before + items));
+                slot.dropped.resize(slot.remaining.len(), None);
+                slot.dropped[index] = Some(match slot.dropped[index] {
+                    Some((before, more)) => (worse(before, reason), more + items),
+                    None => (reason, items),
+                });
             }
         }
-        if !complete {
+        if slot.remaining[index] > 0 {
             return;
         }
         cursor.backlog.sub(Cost {
             items: 0,
             ..slot.cost
         });
-        slot.pending -= 1;
         if let Some(confirm) = &slot.confirm {
             confirm.cursor_done(slot.dropped.get(index).copied().flatten());
         }
-        if slot.pending == 0 {
-            slot.confirm = None;
-            released.extend(slot.payload.take());
-        }
-        while self.slots.front().is_some_and(|slot| slot.pending == 0) {
-            self.slots.pop_front();
-            self.remaining.drain(..cursors);
-            self.base += 1;
+        if slot.remaining.iter().all(|left| *left == 0)
+            && let Some(slot) = self.slots.remove(&settled.seq)
+        {
+            released.push(slot.payload);
         }
     }
 
     /// Gives up everything that is left, at the shutdown deadline.
     pub(crate) fn abandon(&mut self, released: &mut Released) {
         self.closed = true;
+        let left: Vec<u64> = self.slots.keys().copied().collect();
         for index in 0..self.cursors.len() {
-            self.cursors[index].next = self.end();
-            let mut seq = self.base;
-            while seq < self.end() {
-                // Settling may move the base forward past several slots.
-                seq = seq.max(self.base);
-                if seq < self.end() && self.remaining[self.cell(index, seq)] > 0 {
-                    self.give_up(index, seq, DropReason::Shutdown, released);
+            self.cursors[index].next = self.end;
+            for seq in &left {
+                if self.slots.get(seq).is_some_and(|slot| slot.remaining[index] > 0) {
+                    self.give_up(index, *seq, DropReason::Shutdown, released);
                 }
-                seq += 1;
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     pub(crate) fn cursor_count(&self) -> usize {
@@ -300,9 +294,11 @@ impl State {
     }
 
     pub(crate) fn depth(&self, index: usize, now: Instant) -> Depth {
-        let oldest = (0..self.slots.len())
-            .find(|slot| self.remaining[slot * self.cursors.len() + index] > 0)
-            .map(|slot| now.saturating_duration_since(self.slots[slot].received_at));
+        let oldest = self
+            .slots
+            .values()
+            .find(|slot| slot.remaining[index] > 0)
+            .map(|slot| now.saturating_duration_since(slot.received_at));
         Depth {
             backlog: self.cursors[index].backlog,
             age: oldest.unwrap_or_default(),
