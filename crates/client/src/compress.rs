@@ -216,6 +216,11 @@ struct Ratio(AtomicU32);
 
 impl Ratio {
     const ONE: usize = 1024;
+    /// Bodies below this are too short to learn from.
+    const SMALL: usize = 64 << 10;
+    /// A guess is at most this part of the input: telemetry compresses better than that, output that
+    /// does not still grows, and a buffer that is too large is memory beside the budget.
+    const LARGEST_PART: usize = 4;
 
     const fn new(first_guess: u32) -> Self {
         Self(AtomicU32::new(first_guess))
@@ -224,10 +229,15 @@ impl Ratio {
     /// Room for the output of `input` bytes: the average and an eighth, and 512 bytes for headers.
     fn room(&self, input: usize) -> usize {
         let expected = (input / Self::ONE + 1) * self.0.load(Ordering::Relaxed) as usize;
-        expected + expected / 8 + 512
+        let most = (input / Self::LARGEST_PART).max(Self::SMALL);
+        (expected + expected / 8 + 512).min(most)
     }
 
     fn record(&self, input: usize, output: usize) {
+        // A few hundred bytes hardly compress, and say nothing about the next large batch.
+        if input < Self::SMALL {
+            return;
+        }
         if let Some(now) = (output * Self::ONE).checked_div(input) {
             let before = self.0.load(Ordering::Relaxed) as usize;
             let now = now.min(2 * Self::ONE);

@@ -157,14 +157,13 @@ impl Inner {
     async fn take(&self, signal: Signal, received: Received) -> Result<Taken, Refusal> {
         let Received {
             body,
-            mut permit,
+            permit,
             wire_bytes,
         } = received;
         let scan = heavy(body.len(), || {
             sluice_wire::validate(kind(signal), self.settings.validation, &body)
         })
         .map_err(|error| Refusal::Bad(format!("the body is not a valid OTLP {signal} request: {error}")))?;
-        permit.shrink_to(body.len() as u64);
         let payload = Payload {
             signal,
             body,

@@ -12,8 +12,10 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,7 +30,11 @@ use crate::batcher::{BatchSettings, Batcher, Tracked};
 use crate::gate::{Gate, Pass};
 use crate::retry::RetrySettings;
 use crate::window::Window;
-use crate::{Exporter, Verdict};
+use crate::{Batch, Exporter, Verdict};
+
+/// While a destination refuses payload after payload, one of them probes this often before it is
+/// given up and the next one has its turn: at the pace of probes, a backlog does not drain away.
+const MAX_REFUSED_PROBES: u32 = 2;
 
 /// How one exporter delivers in one pipeline.
 #[derive(Debug, Clone)]
@@ -138,6 +144,37 @@ pub async fn deliver(
     delivery.exporter.shutdown().await;
 }
 
+/// A place in the in-flight window, given back however its task ends.
+struct Place<'a>(&'a Delivery);
+
+impl<'a> Place<'a> {
+    fn take(delivery: &'a Delivery) -> Self {
+        delivery.metrics.in_flight.add(1);
+        Self(delivery)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.in_flight.add(-1);
+        self.0.window.lock().leave();
+        self.0.window_changed.notify_waiters();
+    }
+}
+
+/// One attempt. An exporter that panics has not delivered, and must not take its batch with it.
+async fn attempt_export(exporter: &dyn Exporter, batch: &Batch) -> Verdict {
+    let mut export = exporter.export(batch);
+    std::future::poll_fn(|cx| {
+        let poll = std::panic::catch_unwind(AssertUnwindSafe(|| export.as_mut().poll(cx)));
+        poll.unwrap_or_else(|_| {
+            let reason = "the exporter panicked; please report the panic message above".to_owned();
+            Poll::Ready(Verdict::Retry { after: None, reason })
+        })
+    })
+    .await
+}
+
 impl Delivery {
     async fn enter_window(&self) {
         loop {
@@ -151,25 +188,23 @@ impl Delivery {
 
     /// Sends one batch until all of it is settled.
     async fn send(self: Arc<Self>, tracked: Tracked) {
-        self.metrics.in_flight.add(1);
+        let _place = Place::take(&self);
         let mut work = vec![tracked];
         // Depth first, head first: order is kept, and the list stays as short as the bisection is deep.
         while let Some(tracked) = work.pop() {
             self.send_one(tracked, &mut work).await;
         }
-        self.metrics.in_flight.add(-1);
-        self.window.lock().leave();
-        self.window_changed.notify_waiters();
     }
 
     /// Sends `tracked` until it is settled, or pushes its halves to `work`.
     async fn send_one(&self, tracked: Tracked, work: &mut Vec<Tracked>) {
         let started = Instant::now();
         let mut attempt = 0;
+        let mut refused_probes = 0;
         loop {
             let probe = self.wait_for_gate().await;
             self.metrics.requests.add(1);
-            let verdict = self.exporter.export(&tracked.batch).await;
+            let verdict = attempt_export(&*self.exporter, &tracked.batch).await;
             if !matches!(verdict, Verdict::Delivered { .. }) {
                 self.metrics.failed.add(tracked.batch.items());
             }
@@ -218,6 +253,14 @@ impl Delivery {
                         return self.halve_or_drop(tracked, work, &reason);
                     }
                     if !self.gate.lock().payload_refused() {
+                        return self.drop_payload(&tracked, &reason);
+                    }
+                    // Held, and this payload is the probe: others must have their turn at probing, or a
+                    // poison payload would hold a mended destination for ever.
+                    refused_probes += u32::from(probe);
+                    if refused_probes > MAX_REFUSED_PROBES {
+                        self.gate.lock().probe_inconclusive(Instant::now());
+                        self.gate_changed.notify_waiters();
                         return self.drop_payload(&tracked, &reason);
                     }
                     self.hold(probe, &format!("every payload is refused: {reason}"));

@@ -14,8 +14,16 @@ use crate::{Gate, InflateError, Refusal, inflate, inflated_size};
 /// A body of unknown length is reserved in steps that start here and double.
 const FIRST_STEP_BYTES: u64 = 64 << 10;
 
-/// A body that inflates to an unknown size is first given this multiple of its compressed size.
+/// A body that inflates to an unknown size is first given this multiple of its compressed size, and
+/// that multiple again while it is not enough.
 const GUESSED_RATIO: u64 = 8;
+
+/// Spare capacity above one part in this many of a body is given back rather than kept and charged.
+const SPARE_CAPACITY: usize = 4;
+
+/// However large a body is, it has to come at a rate that completes it within this time: it holds its
+/// whole size of the budget meanwhile.
+const LONGEST_BODY: Duration = Duration::from_secs(60);
 
 /// Bodies from this size on are inflated and scanned off the reactor where there is another core.
 const HEAVY_BYTES: usize = 1 << 20;
@@ -27,7 +35,8 @@ pub struct BodyLimits {
     pub max_bytes: u64,
     /// A body that sends nothing for this long is given up.
     pub idle_timeout: Duration,
-    /// After the idle time-out, a body slower than this on average is given up.
+    /// After the idle time-out, a body slower than this on average is given up; a large body has to be
+    /// faster, see [`LONGEST_BODY`].
     pub min_bytes_per_sec: u64,
 }
 
@@ -151,12 +160,16 @@ async fn finish(
     let mut cap = guess;
     loop {
         match heavy(raw.len().max(cap as usize), || inflate(encoding, &raw, cap, cap)) {
-            Ok(body) => {
+            Ok(mut body) => {
                 drop(raw);
                 drop(permit);
-                room.shrink_to(body.len() as u64);
+                // What is kept is charged, spare capacity included; too much of it is not kept.
+                if body.capacity() - body.len() > body.len() / SPARE_CAPACITY {
+                    body.shrink_to_fit();
+                }
+                room.shrink_to(body.capacity() as u64);
                 return Ok(Received {
-                    body,
+                    body: body.into(),
                     wire_bytes,
                     permit: room,
                 });
@@ -165,14 +178,15 @@ async fn finish(
                 return Err(limits.too_large("after decompression"));
             }
             Err(InflateError::Larger(_)) => {
-                // More than it declared, or nothing was declared: once more with all it may ever
-                // need, given back first, so that no two such bodies wait for each other.
+                // More than it declared, or nothing was declared: once more with more, after what was
+                // reserved is given back, so that no two such bodies wait for each other.
                 drop(room);
-                cap = limits.max_bytes.min(gate.budget().largest());
-                room = gate.reserve(cap).await?;
-                if cap < limits.max_bytes && guess >= cap {
+                let largest = limits.max_bytes.min(gate.budget().largest());
+                if cap >= largest {
                     return Err(limits.too_large("after decompression"));
                 }
+                cap = cap.saturating_mul(GUESSED_RATIO).clamp(1, largest);
+                room = gate.reserve(cap).await?;
             }
             Err(error) => return Err(Refusal::Broken(error.to_string())),
         }
@@ -195,6 +209,8 @@ struct Reader<'a, B: Body> {
     limits: BodyLimits,
     started: Instant,
     received: u64,
+    /// Bytes of the budget it holds.
+    reserved: u64,
     /// What a frame held beyond what was asked for.
     rest: Option<B::Data>,
 }
@@ -210,6 +226,7 @@ where
             limits,
             started: Instant::now(),
             received: 0,
+            reserved: 0,
             rest: None,
         }
     }
@@ -233,7 +250,7 @@ where
                 self.received += data.remaining() as u64;
                 let elapsed = self.started.elapsed();
                 if elapsed > self.limits.idle_timeout
-                    && (self.received as f64) < self.limits.min_bytes_per_sec as f64 * elapsed.as_secs_f64()
+                    && (self.received as f64) < self.least_bytes_per_sec() as f64 * elapsed.as_secs_f64()
                 {
                     return Err(self.too_slow());
                 }
@@ -249,8 +266,24 @@ where
             "the request body comes too slowly: {} bytes in {:?}; at least {} bytes a second are expected",
             self.received,
             self.started.elapsed(),
-            self.limits.min_bytes_per_sec
+            self.least_bytes_per_sec()
         ))
+    }
+
+    /// The more of the budget a body holds, the faster it has to come.
+    fn least_bytes_per_sec(&self) -> u64 {
+        self.limits
+            .min_bytes_per_sec
+            .max(self.reserved / LONGEST_BODY.as_secs())
+    }
+
+    /// Reserves memory for the body; what is spent waiting is not the sender's time.
+    async fn reserve(&mut self, bytes: u64, gate: &Gate) -> Result<Permit, Refusal> {
+        let asked = Instant::now();
+        let permit = gate.reserve(bytes).await?;
+        self.started += asked.elapsed();
+        self.reserved += bytes;
+        Ok(permit)
     }
 
     async fn read_prefix(&mut self) -> Result<[u8; 5], Refusal> {
@@ -277,7 +310,7 @@ where
 
     /// Exactly `length` bytes, and then the end.
     async fn read_exact(&mut self, length: u64, gate: &Gate) -> Result<(Bytes, Permit), Refusal> {
-        let permit = gate.reserve(length).await?;
+        let permit = self.reserve(length, gate).await?;
         let mut buffer = Vec::with_capacity(length as usize);
         while let Some(data) = self.frame().await? {
             if buffer.len() + data.remaining() > length as usize {
@@ -299,7 +332,7 @@ where
     /// All there is.
     async fn read_all(&mut self, length: Option<u64>, gate: &Gate) -> Result<(Bytes, Permit), Refusal> {
         let first = length.unwrap_or(FIRST_STEP_BYTES.min(self.limits.max_bytes));
-        let mut permit = gate.reserve(first).await?;
+        let mut permit = self.reserve(first, gate).await?;
         let mut buffer = Vec::with_capacity(first as usize);
         while let Some(data) = self.frame().await? {
             let needed = (buffer.len() + data.remaining()) as u64;
@@ -311,9 +344,7 @@ where
                     .max(needed)
                     .min(self.limits.max_bytes);
                 let more = target - permit.bytes().min(target);
-                if !permit.try_grow(more) {
-                    permit.absorb(gate.reserve(more).await?);
-                }
+                permit.absorb(self.reserve(more, gate).await?);
                 buffer.reserve_exact(target as usize - buffer.len());
             }
             append(&mut buffer, data);

@@ -36,6 +36,9 @@ const H1_BUFFER_BYTES: usize = 256 << 10;
 /// but an ordinary request passes without waiting for a window update.
 const H2_STREAM_WINDOW: u32 = 256 << 10;
 
+/// The largest window that h2 allows (RFC 9113, 6.9.1).
+const H2_MAX_WINDOW: u32 = (1 << 31) - 1;
+
 /// How a listener treats its connections.
 #[derive(Debug, Clone)]
 pub struct ConnectionSettings {
@@ -214,14 +217,13 @@ async fn converse<IO, S>(
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(None)
-        .max_buf_size(H1_BUFFER_BYTES)
-        .half_close(true);
+        .max_buf_size(H1_BUFFER_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(H2_STREAM_WINDOW)
         // All streams at once: a stream that waits for admission never stalls the others.
-        .initial_connection_window_size(H2_STREAM_WINDOW.saturating_mul(settings.max_concurrent_streams))
+        .initial_connection_window_size(H2_STREAM_WINDOW.saturating_mul(settings.max_concurrent_streams).min(H2_MAX_WINDOW))
         .max_concurrent_streams(settings.max_concurrent_streams)
         .keep_alive_interval(settings.keepalive_time)
         .keep_alive_timeout(settings.keepalive_timeout);

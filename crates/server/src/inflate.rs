@@ -7,7 +7,6 @@
 use std::cell::RefCell;
 use std::io::Read;
 
-use bytes::Bytes;
 use sluice_payload::Encoding;
 
 /// Largest zstd window accepted when the content size is not known, as a power of two: 8 MiB, the
@@ -112,10 +111,10 @@ pub fn inflate(
     compressed: &[u8],
     capacity: u64,
     cap: u64,
-) -> Result<Bytes, InflateError> {
+) -> Result<Vec<u8>, InflateError> {
     let bad = corrupt(encoding);
     match encoding {
-        Encoding::Identity => Ok(Bytes::copy_from_slice(compressed)),
+        Encoding::Identity => Ok(compressed.to_vec()),
         Encoding::Zstd => inflate_zstd(compressed, capacity, cap),
         Encoding::Gzip => inflate_deflate(compressed, capacity, cap, true),
         Encoding::Zlib => inflate_deflate(compressed, capacity, cap, false),
@@ -130,7 +129,7 @@ pub fn inflate(
             let out = snap::raw::Decoder::new()
                 .decompress_vec(compressed)
                 .map_err(|e| bad(e.to_string()))?;
-            Ok(out.into())
+            Ok(out)
         }
         Encoding::Lz4 => read_capped(
             lz4_flex::frame::FrameDecoder::new(compressed),
@@ -142,20 +141,19 @@ pub fn inflate(
 }
 
 fn read_capped(
-    reader: impl Read,
+    mut reader: impl Read,
     encoding: Encoding,
     capacity: u64,
     cap: u64,
-) -> Result<Bytes, InflateError> {
+) -> Result<Vec<u8>, InflateError> {
     let mut out = Vec::with_capacity(capacity.min(cap) as usize);
-    let mut reader = reader.take(cap + 1);
-    reader
-        .read_to_end(&mut out)
-        .map_err(|e| corrupt(encoding)(e.to_string()))?;
-    if out.len() as u64 > cap {
-        return Err(InflateError::Larger(cap));
+    let bad = |error: std::io::Error| corrupt(encoding)(error.to_string());
+    // Never a byte beyond the cap: what `out` grows to is what was reserved.
+    reader.by_ref().take(cap).read_to_end(&mut out).map_err(bad)?;
+    match reader.read(&mut [0]).map_err(bad)? {
+        0 => Ok(out),
+        _ => Err(InflateError::Larger(cap)),
     }
-    Ok(out.into())
 }
 
 thread_local! {
@@ -163,7 +161,7 @@ thread_local! {
     static ZSTD: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
 }
 
-fn inflate_zstd(compressed: &[u8], capacity: u64, cap: u64) -> Result<Bytes, InflateError> {
+fn inflate_zstd(compressed: &[u8], capacity: u64, cap: u64) -> Result<Vec<u8>, InflateError> {
     let bad = |code| corrupt(Encoding::Zstd)(zstd_safe::get_error_name(code).to_owned());
     ZSTD.with_borrow_mut(|context| {
         if let Some(size) = zstd_size(compressed)? {
@@ -173,7 +171,7 @@ fn inflate_zstd(compressed: &[u8], capacity: u64, cap: u64) -> Result<Bytes, Inf
             }
             let mut out: Vec<u8> = Vec::with_capacity(size as usize);
             context.decompress(&mut out, compressed).map_err(bad)?;
-            return Ok(out.into());
+            return Ok(out);
         }
         context
             .reset(zstd_safe::ResetDirective::SessionAndParameters)
@@ -190,7 +188,7 @@ fn inflate_zstd(compressed: &[u8], capacity: u64, cap: u64) -> Result<Bytes, Inf
                 context.decompress_stream(&mut output, &mut input).map_err(bad)?
             };
             if input.pos() == compressed.len() && hint == 0 {
-                return Ok(out.into());
+                return Ok(out);
             }
             if out.len() == out.capacity() {
                 grow(&mut out, cap)?;
@@ -201,7 +199,7 @@ fn inflate_zstd(compressed: &[u8], capacity: u64, cap: u64) -> Result<Bytes, Inf
     })
 }
 
-fn inflate_deflate(compressed: &[u8], capacity: u64, cap: u64, gzip: bool) -> Result<Bytes, InflateError> {
+fn inflate_deflate(compressed: &[u8], capacity: u64, cap: u64, gzip: bool) -> Result<Vec<u8>, InflateError> {
     let encoding = if gzip { Encoding::Gzip } else { Encoding::Zlib };
     let bad = corrupt(encoding);
     // One byte more than declared: the end of the stream is seen without another round.
@@ -229,7 +227,7 @@ fn inflate_deflate(compressed: &[u8], capacity: u64, cap: u64, gzip: bool) -> Re
             }
         }
         if rest.is_empty() {
-            return Ok(out.into());
+            return Ok(out);
         }
         if !gzip {
             return Err(bad(format!("{} bytes follow the end of the stream", rest.len())));

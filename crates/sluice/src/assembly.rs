@@ -320,11 +320,11 @@ impl Gateway {
                 let _ = delivery.await;
             }
         };
-        let mut left = 0;
         if tokio::time::timeout_at(end, drained).await.is_err() {
             aborts.iter().for_each(tokio::task::AbortHandle::abort);
-            left = self.journals.iter().map(Journal::abandon).sum();
         }
+        // Nothing, when all is well; whatever a delivery did not settle, however it ended, is told.
+        let left = self.journals.iter().map(Journal::abandon).sum();
         let lines = self.ledger.lines();
         let _ = self.stop_pages.send(true);
         Stopped { lines, left }

@@ -47,7 +47,10 @@ pub(crate) fn serve(settings: &Settings, deadline: Duration) -> ExitCode {
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    runtime.block_on(until_stopped(settings, deadline))
+    let code = runtime.block_on(until_stopped(settings, deadline));
+    // A write that hangs (a stalled FIFO, a dead NFS server) must not keep the process past its deadline.
+    runtime.shutdown_background();
+    code
 }
 
 async fn until_stopped(settings: &Settings, deadline: Duration) -> ExitCode {

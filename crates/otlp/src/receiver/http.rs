@@ -171,6 +171,7 @@ impl Inner {
         if needed > permit.bytes() && !permit.try_grow(needed - permit.bytes()) {
             permit.absorb(self.gate.reserve(needed - permit.bytes()).await?);
         }
+        permit.shrink_to(needed);
         Ok(Received {
             body: wire.into(),
             wire_bytes: received.wire_bytes,

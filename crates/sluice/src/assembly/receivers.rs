@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use sluice_otlp::receiver::{Cors, HttpPaths, ReceiverSettings, Transport};
 use sluice_server::{
-    Authenticator, BasicAuth, BearerAuth, BodyLimits, ConnectionSettings, Pem, ServerTls, Verify,
+    Authenticator, BasicAuth, BearerAuth, BodyLimits, ConnectionSettings, Pem, ServerTls, Verify, heavy,
 };
 use sluice_wire::Depth;
 
@@ -170,19 +170,21 @@ fn authenticator(
             Ok(Some(Arc::new(basic(users))))
         }
         Some(Extension::BearerTokenAuth(bearer)) => {
-            let mut tokens: Vec<String> = bearer
-                .token
-                .iter()
-                .chain(&bearer.tokens)
-                .map(|token| token.expose().to_owned())
-                .collect();
-            if let Some(file) = &bearer.filename {
-                tokens.extend(
-                    read(file)?
-                        .lines()
-                        .map(|line| line.trim().to_owned())
-                        .filter(|line| !line.is_empty()),
-                );
+            // A file wins, so that a token rotated there is the only one; an empty token, such as one
+            // from a variable that is not set, lets nobody in.
+            let mut tokens: Vec<String> = match &bearer.filename {
+                Some(file) => read(file)?.lines().map(|line| line.trim().to_owned()).collect(),
+                None => bearer
+                    .all_tokens()
+                    .map(|token| token.expose().to_owned())
+                    .collect(),
+            };
+            tokens.retain(|token| !token.is_empty());
+            if tokens.is_empty() {
+                return Err(format!(
+                    "{}: there is no token, so nobody could come in",
+                    auth.authenticator
+                ));
             }
             let header = bearer
                 .header
@@ -197,15 +199,21 @@ fn authenticator(
     }
 }
 
-/// Verifying a bcrypt digest costs tens of milliseconds by design: what passed once is remembered.
+/// Verifying a bcrypt digest costs tens of milliseconds by design: what passed once is remembered, and
+/// the rest is verified one at a time and off the reactor, so that wrong passwords cost one core at most.
 fn basic(users: Htpasswd) -> BasicAuth {
+    let turn = Arc::new(Mutex::new(()));
     let remember = |verify: Verify| -> Verify {
+        let turn = turn.clone();
         let passed: Mutex<Option<String>> = Mutex::new(None);
         Box::new(move |password| {
             if passed.lock().as_deref() == Some(password) {
                 return true;
             }
-            let right = verify(password);
+            let right = heavy(usize::MAX, || {
+                let _turn = turn.lock();
+                verify(password)
+            });
             if right {
                 *passed.lock() = Some(password.to_owned());
             }
