@@ -1,11 +1,10 @@
 //! When to come back: a refusal's delay, from the backlog and the rate at which it drains.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::Usage;
+use crate::{Jitter, Usage};
 
 /// A hint is never shorter: `Retry-After` counts in whole seconds.
 pub const MIN_RETRY_HINT: Duration = Duration::from_secs(1);
@@ -20,7 +19,7 @@ const SAMPLE: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct RetryHint {
     sample: Mutex<Sample>,
-    draw: AtomicU64,
+    jitter: Jitter,
 }
 
 #[derive(Debug)]
@@ -39,7 +38,7 @@ impl RetryHint {
                 released: 0,
                 bytes_per_sec: 0.0,
             }),
-            draw: AtomicU64::new(seed | 1),
+            jitter: Jitter::new(seed),
         }
     }
 
@@ -65,16 +64,8 @@ impl RetryHint {
         } else {
             2.0 * MIN_RETRY_HINT.as_secs_f64()
         };
-        let jittered = seconds * (0.75 + 0.5 * self.unit());
+        let jittered = seconds * (0.75 + 0.5 * self.jitter.draw());
         Duration::from_secs_f64(jittered.clamp(MIN_RETRY_HINT.as_secs_f64(), MAX_RETRY_HINT.as_secs_f64()))
-    }
-
-    /// The next number in [0, 1): splitmix64, good enough to spread clients.
-    fn unit(&self) -> f64 {
-        let mut z = self.draw.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

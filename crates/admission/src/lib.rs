@@ -10,6 +10,8 @@
 
 mod budget;
 mod hint;
+mod jitter;
 
 pub use budget::{Budget, EXPRESS_MAX_BYTES, EXPRESS_SHARE, NeverFits, Permit, Usage};
 pub use hint::{MAX_RETRY_HINT, MIN_RETRY_HINT, RetryHint};
+pub use jitter::Jitter;

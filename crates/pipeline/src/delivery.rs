@@ -14,11 +14,11 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use sluice_admission::Jitter;
 use sluice_journal::{Cursor, Settled};
 use sluice_payload::Signal;
 use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
@@ -58,7 +58,7 @@ struct Delivery {
     gate_changed: Notify,
     window: Mutex<Window>,
     window_changed: Notify,
-    draws: AtomicU64,
+    jitter: Jitter,
     metrics: DeliveryMetrics,
 }
 
@@ -114,7 +114,7 @@ pub async fn deliver(
         gate: Mutex::new(Gate::new()),
         gate_changed: Notify::new(),
         window_changed: Notify::new(),
-        draws: AtomicU64::new(RandomState::new().build_hasher().finish()),
+        jitter: Jitter::new(RandomState::new().build_hasher().finish()),
         metrics,
     });
     let mut under_way = JoinSet::new();
@@ -220,7 +220,8 @@ impl Delivery {
                         self.gate_changed.notify_waiters();
                     }
                     self.window.lock().shrank();
-                    let delay = after.unwrap_or_else(|| self.settings.retry.delay(attempt, self.draw()));
+                    let delay =
+                        after.unwrap_or_else(|| self.settings.retry.delay(attempt, self.jitter.draw()));
                     if self.gives_up(started, delay) {
                         tracing::error!(
                             exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(), reason,
@@ -380,14 +381,6 @@ impl Delivery {
             })
             .collect();
         self.cursor.settle(&settled);
-    }
-
-    /// A random number in [0, 1): splitmix64.
-    fn draw(&self) -> f64 {
-        let mut z = self.draws.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

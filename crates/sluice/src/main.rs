@@ -5,8 +5,8 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Memory goes back to the kernel a second after it was freed, by a thread of jemalloc's own; two
-/// arenas are enough for the few threads there are. docs/decisions.md has the figures.
+/// Memory goes back to the kernel a second after it was freed, by a thread of jemalloc's own. A starting
+/// point, beside two alternatives in docs/decisions.md; the number of arenas is not measured yet.
 #[allow(
     unsafe_code,
     non_upper_case_globals,

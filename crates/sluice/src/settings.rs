@@ -35,7 +35,7 @@ pub use exporters::{
 pub use extensions::{
     BasicAuth, BasicClient, BearerTokenAuth, Extension, FileStorage, HealthBodies, HealthCheck, Zpages,
 };
-pub use htpasswd::{Htpasswd, Verify};
+pub use htpasswd::Htpasswd;
 pub use id::ComponentId;
 pub use network::{
     Auth, ClientTls, Compression, CompressionParams, Headers, ListenAddress, ServerTls, TlsVersion,

@@ -291,7 +291,10 @@ async fn a_poison_probe_makes_way() {
 async fn a_panic_is_a_failed_attempt() {
     let panicked = std::sync::atomic::AtomicBool::new(false);
     let rule = move |_: &Batch| {
-        assert!(panicked.swap(true, Ordering::SeqCst), "the first attempt panics");
+        assert!(
+            panicked.swap(true, std::sync::atomic::Ordering::SeqCst),
+            "the first attempt panics"
+        );
         ok()
     };
     let (seen, report) = run(&[(3, 1)], vec![], rule, steady()).await;

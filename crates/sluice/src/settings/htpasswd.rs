@@ -9,9 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use md5::Md5;
 use sha1::{Digest, Sha1};
-
-/// Says whether a password is the right one.
-pub type Verify = Box<dyn Fn(&str) -> bool + Send + Sync>;
+use sluice_server::Verify;
 
 /// Users and the digests of their passwords.
 #[derive(Clone, Default, PartialEq, Eq)]
