@@ -13,6 +13,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -120,8 +121,16 @@ pub async fn deliver(
     let mut under_way = JoinSet::new();
     let mut ready = Vec::new();
     let mut open = true;
+    // One timer, set again only when it has gone off: setting it for each payload would cost a wake-up each.
+    let mut flush = pin!(sleep_until(Instant::now()));
+    let mut flush_set = false;
     while open {
-        let deadline = batcher.deadline();
+        if let Some(deadline) = batcher.deadline()
+            && !flush_set
+        {
+            flush.as_mut().reset(deadline);
+            flush_set = true;
+        }
         tokio::select! {
             entry = cursor.next() => match entry {
                 Some(entry) => batcher.push(entry, Instant::now(), &mut ready),
@@ -130,8 +139,12 @@ pub async fn deliver(
                     open = false;
                 }
             },
-            () = async { sleep_until(deadline.unwrap_or_else(Instant::now)).await }, if deadline.is_some() => {
-                batcher.flush(&mut ready);
+            () = flush.as_mut(), if flush_set => {
+                flush_set = false;
+                // Set for a batch that has gone since, it comes too early for the one that waits now.
+                if batcher.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+                    batcher.flush(&mut ready);
+                }
             }
         }
         for tracked in ready.drain(..) {

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::activity::{Activity, Judgement, Watched};
 use crate::endpoint::{BindError, bind};
+use crate::inline::Inline;
 use crate::reply::ReplyBody;
 use crate::tls::{ServerTls, TlsError};
 
@@ -237,7 +238,8 @@ async fn converse<IO, S>(
             Ok::<_, Infallible>(response)
         }
     });
-    let mut connection = pin!(builder.serve_connection(io, service));
+    let connection = pin!(builder.serve_connection(io, service));
+    let mut connection = Inline::new(connection);
     let mut look = Instant::now() + settings.header_timeout;
     let mut old = settings.max_age.map(|age| Instant::now() + jittered(age));
     let mut end: Option<Instant> = None;
@@ -250,7 +252,7 @@ async fn converse<IO, S>(
             }
         };
         tokio::select! {
-            done = connection.as_mut() => {
+            done = &mut connection => {
                 if let Err(error) = done {
                     tracing::debug!(peer = %peer.address, error = %error, "connection ended");
                 }
@@ -258,12 +260,12 @@ async fn converse<IO, S>(
             }
             _ = stop.wait_for(|stop| *stop), if !stopping => {
                 stopping = true;
-                connection.as_mut().graceful_shutdown();
+                connection.get_mut().as_mut().graceful_shutdown();
             }
             () = at(old) => {
                 old = None;
                 end = settings.max_age_grace.map(|grace| Instant::now() + grace);
-                connection.as_mut().graceful_shutdown();
+                connection.get_mut().as_mut().graceful_shutdown();
             }
             () = at(end) => return,
             () = at(Some(look)) => match activity.judge(Instant::now(), settings.header_timeout, settings.idle_timeout) {
@@ -275,7 +277,7 @@ async fn converse<IO, S>(
                 Judgement::Idle => {
                     // Gracefully, once: a request that crosses with this is still served.
                     look = Instant::now() + settings.header_timeout;
-                    connection.as_mut().graceful_shutdown();
+                    connection.get_mut().as_mut().graceful_shutdown();
                 }
             },
         }

@@ -11,6 +11,7 @@ mod body;
 mod connection;
 mod endpoint;
 mod inflate;
+mod inline;
 mod intake_gate;
 mod refusal;
 mod reply;
