@@ -53,13 +53,14 @@ impl Serve for Own {
             .get("grpc-encoding")
             .and_then(|name| name.to_str().ok()?.parse().ok());
         let encoding = encoding.unwrap_or(Encoding::Identity);
-        let status = match collect_framed(&mut body, encoding, &self.0, &BodyLimits::default()).await {
-            Ok(received) => {
-                took(&received.body);
-                0
-            }
-            Err(_) => 13,
-        };
+        let status =
+            match collect_framed(&mut body, encoding, &mut self.0.visit(), &BodyLimits::default()).await {
+                Ok(received) => {
+                    took(&received.body);
+                    0
+                }
+                Err(_) => 13,
+            };
         let trailers = HeaderMap::from_iter([(
             http::HeaderName::from_static("grpc-status"),
             HeaderValue::from(status),

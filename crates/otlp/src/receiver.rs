@@ -11,7 +11,7 @@ mod http;
 mod metrics;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -153,8 +153,8 @@ impl Inner {
         ))
     }
 
-    /// Scans a received body and puts it into the pipelines.
-    async fn take(&self, signal: Signal, received: Received) -> Result<Taken, Refusal> {
+    /// Scans a received body and puts it into the pipelines, waiting for room in them no longer than `patience`.
+    async fn take(&self, signal: Signal, received: Received, patience: Duration) -> Result<Taken, Refusal> {
         let Received {
             body,
             permit,
@@ -163,6 +163,7 @@ impl Inner {
         let scan = heavy(body.len(), || {
             sluice_wire::validate(kind(signal), self.settings.validation, &body)
         })
+        .await
         .map_err(|error| Refusal::Bad(format!("the body is not a valid OTLP {signal} request: {error}")))?;
         let payload = Payload {
             signal,
@@ -174,15 +175,19 @@ impl Inner {
             permit: Some(permit),
         };
         let bytes = payload.retained_bytes();
-        let taken = self.intake.take(payload).await.map_err(|not| match not {
-            NotTaken::Refused(message) => self.gate.busy(bytes, message, "queue_full"),
-            NotTaken::NoPipeline => self.not_served(signal),
-            NotTaken::NotDelivered(reason, items) => self.gate.busy(
-                bytes,
-                format!("{items} items were not delivered ({}); retry", reason.as_str()),
-                "not_delivered",
-            ),
-        })?;
+        let taken = self
+            .intake
+            .take(payload, patience)
+            .await
+            .map_err(|not| match not {
+                NotTaken::Refused(message) => self.gate.busy(bytes, message, "queue_full"),
+                NotTaken::NoPipeline => self.not_served(signal),
+                NotTaken::NotDelivered(reason, items) => self.gate.busy(
+                    bytes,
+                    format!("{items} items were not delivered ({}); retry", reason.as_str()),
+                    "not_delivered",
+                ),
+            })?;
         self.metrics.accepted(signal, scan.items, wire_bytes);
         Ok(taken)
     }

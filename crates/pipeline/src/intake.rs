@@ -6,6 +6,7 @@ use std::time::Duration;
 use sluice_journal::{Confirm, Confirmed, Cost, Full, Journal};
 use sluice_payload::{Payload, Signal};
 use sluice_telemetry::DropReason;
+use tokio::time::Instant;
 
 /// When a receiver answers "accepted".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Route {
     pub journal: Journal,
     /// When its payloads are acknowledged.
     pub ack: AckLevel,
+    /// How long a payload waits for room in the journal at least (`block_on_overflow`), whatever its own patience.
+    pub block_for: Duration,
 }
 
 /// Why a payload was not taken.
@@ -47,20 +50,17 @@ pub struct Taken {
 #[derive(Debug, Clone, Default)]
 pub struct Intake {
     routes: [Arc<[Route]>; Signal::ALL.len()],
-    /// How long a payload waits for room in the queues before it is refused.
-    wait: Duration,
 }
 
 impl Intake {
-    /// `routes` are the pipelines the receiver feeds; `wait` bounds the wait for room in them.
-    pub fn new(routes: impl IntoIterator<Item = (Signal, Route)>, wait: Duration) -> Self {
+    /// `routes` are the pipelines the receiver feeds.
+    pub fn new(routes: impl IntoIterator<Item = (Signal, Route)>) -> Self {
         let mut by_signal: [Vec<Route>; Signal::ALL.len()] = Default::default();
         for (signal, route) in routes {
             by_signal[signal as usize].push(route);
         }
         Self {
             routes: by_signal.map(Into::into),
-            wait,
         }
     }
 
@@ -70,11 +70,11 @@ impl Intake {
     }
 
     /// Puts a payload into every pipeline of its signal, all or none, and waits as long as their
-    /// ack level says.
+    /// ack level says. `patience` is how long the request may wait for room in all of them together.
     ///
     /// # Errors
     /// [`NotTaken`]; nothing was taken, but for [`NotTaken::NotDelivered`].
-    pub async fn take(&self, payload: Payload) -> Result<Taken, NotTaken> {
+    pub async fn take(&self, payload: Payload, patience: Duration) -> Result<Taken, NotTaken> {
         let routes = &*self.routes[payload.signal as usize];
         if routes.is_empty() {
             return Err(NotTaken::NoPipeline);
@@ -89,12 +89,14 @@ impl Intake {
             bytes: payload.retained_bytes(),
         };
         let mut spaces = Vec::with_capacity(routes.len());
+        let asked = Instant::now();
         for route in routes {
             let space = match route.journal.try_reserve(cost) {
                 Ok(space) => space,
                 // Space already reserved in other journals is kept meanwhile: the wait is bounded.
                 Err(full @ Full::Now { .. }) => {
-                    match tokio::time::timeout(self.wait, route.journal.reserve(cost)).await {
+                    let deadline = asked + patience.max(route.block_for);
+                    match tokio::time::timeout_at(deadline, route.journal.reserve(cost)).await {
                         Ok(Ok(space)) => space,
                         Ok(Err(full)) => return Err(NotTaken::Refused(full.to_string())),
                         Err(_) => return Err(NotTaken::Refused(full.to_string())),

@@ -1,5 +1,6 @@
 //! Reading a request body under a permit.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -7,9 +8,10 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use sluice_admission::Permit;
 use sluice_payload::Encoding;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::{Gate, InflateError, Refusal, inflate, inflated_size};
+use crate::{InflateError, Refusal, Visit, inflate, inflated_size};
 
 /// A body of unknown length is reserved in steps that start here and double.
 const FIRST_STEP_BYTES: u64 = 64 << 10;
@@ -79,7 +81,7 @@ pub async fn receive<B>(
     body: &mut B,
     content_length: Option<u64>,
     encoding: Encoding,
-    gate: &Gate,
+    visit: &mut Visit<'_>,
     limits: &BodyLimits,
 ) -> Result<Received, Refusal>
 where
@@ -90,8 +92,8 @@ where
         return Err(limits.too_large("as announced"));
     }
     let mut reader = Reader::new(body, *limits);
-    let (raw, permit) = reader.read_all(content_length, gate).await?;
-    finish(raw, permit, encoding, gate, limits).await
+    let (raw, permit) = reader.read_all(content_length, visit).await?;
+    finish(raw, permit, encoding, visit, limits).await
 }
 
 /// Reads one gRPC message: five bytes of prefix, then the message. `encoding` is that of
@@ -102,7 +104,7 @@ where
 pub async fn collect_framed<B>(
     body: &mut B,
     encoding: Encoding,
-    gate: &Gate,
+    visit: &mut Visit<'_>,
     limits: &BodyLimits,
 ) -> Result<Received, Refusal>
 where
@@ -129,15 +131,15 @@ where
             )));
         }
     };
-    let (raw, permit) = reader.read_exact(length, gate).await?;
-    finish(raw, permit, encoding, gate, limits).await
+    let (raw, permit) = reader.read_exact(length, visit).await?;
+    finish(raw, permit, encoding, visit, limits).await
 }
 
 async fn finish(
     raw: Bytes,
     mut permit: Permit,
     encoding: Encoding,
-    gate: &Gate,
+    visit: &mut Visit<'_>,
     limits: &BodyLimits,
 ) -> Result<Received, Refusal> {
     let wire_bytes = raw.len() as u64;
@@ -156,10 +158,10 @@ async fn finish(
     let guess = declared
         .unwrap_or(wire_bytes.saturating_mul(GUESSED_RATIO))
         .min(limits.max_bytes);
-    let mut room = gate.reserve(guess).await?;
+    let mut room = visit.reserve(guess).await?;
     let mut cap = guess;
     loop {
-        match heavy(raw.len().max(cap as usize), || inflate(encoding, &raw, cap, cap)) {
+        match heavy(raw.len().max(cap as usize), || inflate(encoding, &raw, cap, cap)).await {
             Ok(mut body) => {
                 drop(raw);
                 drop(permit);
@@ -181,26 +183,38 @@ async fn finish(
                 // More than it declared, or nothing was declared: once more with more, after what was
                 // reserved is given back, so that no two such bodies wait for each other.
                 drop(room);
-                let largest = limits.max_bytes.min(gate.budget().largest());
+                let largest = limits.max_bytes.min(visit.gate().budget().largest());
                 if cap >= largest {
                     return Err(limits.too_large("after decompression"));
                 }
                 cap = cap.saturating_mul(GUESSED_RATIO).clamp(1, largest);
-                room = gate.reserve(cap).await?;
+                room = visit.reserve(cap).await?;
             }
             Err(error) => return Err(Refusal::Broken(error.to_string())),
         }
     }
 }
 
-/// Runs work over `bytes` bytes that would hold up a reactor; moves the reactor's other tasks away where it can.
-pub fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+/// Runs work over `bytes` bytes, aside when it is much. As much of that goes on at once as there are cores: more
+/// would not end sooner, and each needs memory of its own beside the budget (a zstd window is up to 8 MiB).
+pub async fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
+    static TURNS: LazyLock<Semaphore> =
+        LazyLock::new(|| Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)));
+    if bytes < HEAVY_BYTES {
+        return work();
+    }
+    // Never closed; without a turn the work would still be right.
+    let _turn = TURNS.acquire().await;
+    aside(work)
+}
+
+/// Runs work that would hold up a reactor; moves the reactor's other tasks away where it can.
+pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     let multi_thread = tokio::runtime::Handle::try_current()
         .is_ok_and(|runtime| runtime.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread);
-    if bytes >= HEAVY_BYTES && multi_thread {
-        tokio::task::block_in_place(work)
-    } else {
-        work()
+    match multi_thread {
+        true => tokio::task::block_in_place(work),
+        false => work(),
     }
 }
 
@@ -278,9 +292,9 @@ where
     }
 
     /// Reserves memory for the body; what is spent waiting is not the sender's time.
-    async fn reserve(&mut self, bytes: u64, gate: &Gate) -> Result<Permit, Refusal> {
+    async fn reserve(&mut self, bytes: u64, visit: &mut Visit<'_>) -> Result<Permit, Refusal> {
         let asked = Instant::now();
-        let permit = gate.reserve(bytes).await?;
+        let permit = visit.reserve(bytes).await?;
         self.started += asked.elapsed();
         self.reserved += bytes;
         Ok(permit)
@@ -309,8 +323,8 @@ where
     }
 
     /// Exactly `length` bytes, and then the end.
-    async fn read_exact(&mut self, length: u64, gate: &Gate) -> Result<(Bytes, Permit), Refusal> {
-        let permit = self.reserve(length, gate).await?;
+    async fn read_exact(&mut self, length: u64, visit: &mut Visit<'_>) -> Result<(Bytes, Permit), Refusal> {
+        let permit = self.reserve(length, visit).await?;
         let mut buffer = Vec::with_capacity(length as usize);
         while let Some(data) = self.frame().await? {
             if buffer.len() + data.remaining() > length as usize {
@@ -330,9 +344,13 @@ where
     }
 
     /// All there is.
-    async fn read_all(&mut self, length: Option<u64>, gate: &Gate) -> Result<(Bytes, Permit), Refusal> {
+    async fn read_all(
+        &mut self,
+        length: Option<u64>,
+        visit: &mut Visit<'_>,
+    ) -> Result<(Bytes, Permit), Refusal> {
         let first = length.unwrap_or(FIRST_STEP_BYTES.min(self.limits.max_bytes));
-        let mut permit = self.reserve(first, gate).await?;
+        let mut permit = self.reserve(first, visit).await?;
         let mut buffer = Vec::with_capacity(first as usize);
         while let Some(data) = self.frame().await? {
             let needed = (buffer.len() + data.remaining()) as u64;
@@ -344,7 +362,7 @@ where
                     .max(needed)
                     .min(self.limits.max_bytes);
                 let more = target - permit.bytes().min(target);
-                permit.absorb(self.reserve(more, gate).await?);
+                permit.absorb(self.reserve(more, visit).await?);
                 buffer.reserve_exact(target as usize - buffer.len());
             }
             append(&mut buffer, data);

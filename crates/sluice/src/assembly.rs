@@ -25,11 +25,11 @@ use crate::ledger::{Ledger, LedgerLine};
 use crate::memory;
 use crate::settings::{self, Ack, ComponentId, Extension, Pipeline, Receiver, Settings};
 
-/// How long a request waits for memory or for room in a queue before it is refused: shorter than
-/// the 10 s that SDK exporters wait for an answer, long enough to ride out a slow batch.
+/// How long a request waits for memory and for room in queues, all of its waits together, before it is
+/// refused: shorter than the 10 s that SDK exporters wait for an answer, long enough to ride out a slow batch.
 const ADMISSION_WAIT: Duration = Duration::from_secs(5);
 
-/// The wait of `block_on_overflow`: as long as any client waits.
+/// How long a payload waits for room in the queues of a pipeline with `block_on_overflow`: as long as any client does.
 const BLOCKING_WAIT: Duration = Duration::from_secs(600);
 
 /// Requests under way at once to one destination, when `num_consumers` does not say.
@@ -102,13 +102,8 @@ impl Gateway {
         let registry = Registry::default();
         let readiness = Readiness::default();
         let budget = Budget::new(memory::capacity(settings.memory));
-        let blocking = settings
-            .exporters
-            .values()
-            .any(|exporter| exporter.queue().is_some_and(|queue| queue.block_on_overflow));
-        let wait = if blocking { BLOCKING_WAIT } else { ADMISSION_WAIT };
         let seed = u64::from(std::process::id());
-        let gate = Gate::new(budget.clone(), wait, &registry, seed);
+        let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
 
         let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
         for (id, exporter) in &settings.exporters {
@@ -142,7 +137,20 @@ impl Gateway {
                 Ack::Accepted => AckLevel::Accepted,
                 Ack::Delivered => AckLevel::Delivered,
             };
-            routes.push((pipeline, Route { journal, ack }));
+            let queue_of = |id| settings.exporters.get(id).and_then(settings::Exporter::queue);
+            let blocking = pipeline
+                .exporters
+                .iter()
+                .any(|id| queue_of(id).is_some_and(|queue| queue.block_on_overflow));
+            let block_for = if blocking { BLOCKING_WAIT } else { Duration::ZERO };
+            routes.push((
+                pipeline,
+                Route {
+                    journal,
+                    ack,
+                    block_for,
+                },
+            ));
         }
         let ledger = Ledger::new(
             routes
@@ -174,10 +182,7 @@ impl Gateway {
             let fed = routes
                 .iter()
                 .filter(|(pipeline, _)| pipeline.receivers.contains(id));
-            let intake = Intake::new(
-                fed.map(|(pipeline, route)| (pipeline.signal, route.clone())),
-                wait,
-            );
+            let intake = Intake::new(fed.map(|(pipeline, route)| (pipeline.signal, route.clone())));
             let component = format!("receivers.{id}");
             for (name, listening) in receivers::listeners(id, otlp, settings)
                 .map_err(|cause| StartError::new(&component, cause))?

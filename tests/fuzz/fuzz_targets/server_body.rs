@@ -68,11 +68,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         .expect("a runtime");
     let result = runtime.block_on(async {
         if framed {
-            return collect_framed(&mut pieces, encoding, &gate, &limits).await;
+            return collect_framed(&mut pieces, encoding, &mut gate.visit(), &limits).await;
         }
         // A length that lies is hyper's to refuse; none at all is ours to live with.
         let length = (declared & 1 == 1).then_some(body.len() as u64);
-        receive(&mut pieces, length, encoding, &gate, &limits).await
+        receive(&mut pieces, length, encoding, &mut gate.visit(), &limits).await
     });
     if let Ok(received) = result {
         assert!(received.body.len() as u64 <= MAX_BYTES);

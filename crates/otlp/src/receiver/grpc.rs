@@ -106,11 +106,12 @@ impl Inner {
                 .and_then(|name| name.parse().ok())
                 .ok_or_else(|| Refusal::Unsupported(format!("grpc-encoding {value:?} is not supported")))?,
         };
-        let received = collect_framed(body, encoding, &self.gate, &self.settings.limits).await?;
+        let mut visit = self.gate.visit();
+        let received = collect_framed(body, encoding, &mut visit, &self.settings.limits).await?;
         if Self::is_empty(&received) {
             return Ok(Taken::default());
         }
-        self.take(signal, received).await
+        self.take(signal, received, visit.patience()).await
     }
 }
 

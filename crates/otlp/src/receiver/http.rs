@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use hyper::body::Incoming;
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Taken, kind};
-use sluice_server::{Received, Refusal, ReplyBody, drain, heavy, receive};
+use sluice_server::{Received, Refusal, ReplyBody, Visit, drain, heavy, receive};
 
 use super::{Cors, Inner, REJECTED, answer, response_bytes};
 use crate::json;
@@ -138,29 +138,36 @@ impl Inner {
         let length = headers
             .get(CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
-        let mut received = receive(body, length, encoding, &self.gate, &self.settings.limits).await?;
+        let mut visit = self.gate.visit();
+        let mut received = receive(body, length, encoding, &mut visit, &self.settings.limits).await?;
         if media == Media::Json {
-            received = self.transcode(signal, received).await?;
+            received = self.transcode(signal, received, &mut visit).await?;
         }
         if Self::is_empty(&received) {
             return Ok((Taken::default(), media));
         }
-        Ok((self.take(signal, received).await?, media))
+        Ok((self.take(signal, received, visit.patience()).await?, media))
     }
 
     /// JSON to the protobuf bytes that the rest of the house works on.
-    async fn transcode(&self, signal: Signal, received: Received) -> Result<Received, Refusal> {
+    async fn transcode(
+        &self,
+        signal: Signal,
+        received: Received,
+        visit: &mut Visit<'_>,
+    ) -> Result<Received, Refusal> {
         if received.body.is_empty() {
             return Err(Refusal::Bad(
                 "the body is empty; an empty OTLP/JSON request is {}".into(),
             ));
         }
         // Protobuf is shorter than JSON but for lists of short numbers, where the limit holds.
-        let mut permit = self.gate.reserve(received.body.len() as u64).await?;
+        let mut permit = visit.reserve(received.body.len() as u64).await?;
         let message = json::request_schema(kind(signal));
         let wire = heavy(received.body.len(), || {
             json::decode(message, &received.body, self.json_options())
         })
+        .await
         .map_err(|error| match error.is_too_large() {
             true => Refusal::TooLarge(error.to_string()),
             false => Refusal::Bad(format!(
@@ -169,7 +176,7 @@ impl Inner {
         })?;
         let needed = wire.capacity() as u64;
         if needed > permit.bytes() && !permit.try_grow(needed - permit.bytes()) {
-            permit.absorb(self.gate.reserve(needed - permit.bytes()).await?);
+            permit.absorb(visit.reserve(needed - permit.bytes()).await?);
         }
         permit.shrink_to(needed);
         Ok(Received {
