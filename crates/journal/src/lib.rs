@@ -8,17 +8,30 @@
 //! A cursor that lags behind its own limits either holds the receivers back ([`OnFull::Refuse`])
 //! or is cut loose ([`OnFull::DropOldest`], counted): it never takes the other cursors down.
 //!
+//! It also holds the seams of everything that keeps data on a disk: [`Filesystem`] and [`Clock`].
+//!
 //! This is the memory variant. The lock is held for a few dozen nanoseconds per request and per
 //! batch, never while waiting and never while a payload is freed.
 
+mod clock;
 mod confirm;
 mod cursor;
+mod fs;
 mod journal;
 mod limits;
 mod state;
 
+pub use clock::{Clock, SystemClock};
 pub use confirm::{Confirm, Confirmed};
 pub use cursor::{Cursor, Entry};
+pub use fs::{Disk, File, Filesystem, OpenMode};
 pub use journal::{CursorReport, Journal, Space};
 pub use limits::{Cost, CursorSpec, Depth, Full, Limits, OnFull};
 pub use state::Settled;
+
+/// Clocks and disks that do what a test says.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
+    pub use crate::clock::manual::ManualClock;
+    pub use crate::fs::simulated::{Fault, Operation, SimulatedDisk};
+}

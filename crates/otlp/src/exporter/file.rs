@@ -17,10 +17,10 @@ use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use sluice_client::{Compression, compress};
+use sluice_journal::{Clock, Disk, Filesystem, SystemClock};
 use sluice_pipeline::{Batch, Export, Exporter, Verdict, kind};
 
 use super::MAX_REQUEST_BYTES;
@@ -81,6 +81,7 @@ struct Shared {
     path: PathBuf,
     format: FileFormat,
     zstd: bool,
+    clock: Arc<dyn Clock>,
     file: Mutex<RecordFile>,
 }
 
@@ -90,6 +91,18 @@ impl FileExporter {
     /// # Errors
     /// When the directory cannot be made or the file cannot be opened for writing.
     pub fn open(options: FileExporterOptions) -> io::Result<Self> {
+        Self::open_on(Arc::new(Disk), Arc::new(SystemClock), options)
+    }
+
+    /// As [`open`](Self::open), on this file system; the clock stamps the names of files put aside and tells their age.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(
+        filesystem: Arc<dyn Filesystem>,
+        clock: Arc<dyn Clock>,
+        options: FileExporterOptions,
+    ) -> io::Result<Self> {
         let FileExporterOptions {
             path,
             format,
@@ -106,14 +119,15 @@ impl FileExporter {
         if create_directory
             && let Some(directory) = path.parent().filter(|parent| !parent.as_os_str().is_empty())
         {
-            std::fs::create_dir_all(directory)?;
+            filesystem.create_directories(directory)?;
         }
-        let file = RecordFile::open(path.clone(), framing, rotation, append, SystemTime::now())?;
+        let file = RecordFile::open(filesystem, path.clone(), framing, rotation, append, clock.wall())?;
         Ok(Self {
             shared: Arc::new(Shared {
                 path,
                 format,
                 zstd,
+                clock,
                 file: Mutex::new(file),
             }),
         })
@@ -155,7 +169,7 @@ impl Shared {
             Ok(record) => record,
             Err(verdict) => return verdict,
         };
-        match self.file.lock().append(&record, SystemTime::now()) {
+        match self.file.lock().append(&record, self.clock.wall()) {
             Ok(()) => Verdict::Delivered {
                 rejected: 0,
                 message: None,

@@ -1,10 +1,12 @@
 //! A file of whole records: appends, cut back after a failed write, put aside when full.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+use sluice_journal::{File, Filesystem, OpenMode};
 
 use super::Rotation;
 use crate::exporter::stamp::{file_stamp, parse_file_stamp};
@@ -20,82 +22,53 @@ pub(super) enum Framing {
     Lengths,
 }
 
-/// What a record is written to. A seam for tests: a file that fails on purpose.
-pub(super) trait Medium {
-    /// Appends some of these bytes.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
-    /// The length.
-    fn len(&self) -> io::Result<u64>;
-    /// Cuts it to this length.
-    fn cut(&mut self, length: u64) -> io::Result<()>;
-}
-
-impl Medium for File {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Write::write(self, bytes)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.metadata().map(|metadata| metadata.len())
-    }
-
-    fn cut(&mut self, length: u64) -> io::Result<()> {
-        self.set_len(length)
-    }
-}
-
-/// What a failed write left at the end of a medium.
+/// What a failed write left at the end of a file.
 #[derive(Debug, Default)]
-pub(super) struct Tail {
+struct Tail {
     torn_bytes: u64,
 }
 
 impl Tail {
-    /// Appends a whole record, or fails and leaves none of it: at once if the medium can be cut, else before the next
-    /// record. Returns the bytes the medium grew by.
-    pub(super) fn append(
-        &mut self,
-        medium: &mut impl Medium,
-        framing: Framing,
-        record: &[u8],
-    ) -> io::Result<u64> {
+    /// Appends a whole record, or fails and leaves none of it: at once if the file can be cut, else before the next
+    /// record. Returns the bytes the file grew by.
+    fn append(&mut self, file: &dyn File, framing: Framing, record: &[u8]) -> io::Result<u64> {
         let mut grown = 0;
         if self.torn_bytes > 0
-            && let Err(error) = self.cut_back(medium)
+            && let Err(error) = self.cut_back(file)
         {
             if framing == Framing::Lengths {
                 return Err(error);
             }
-            write_whole(medium, b"\n").map_err(|(_, error)| error)?;
+            write_whole(file, b"\n").map_err(|(_, error)| error)?;
             self.torn_bytes = 0;
             grown = 1;
         }
-        match write_whole(medium, record) {
+        match write_whole(file, record) {
             Ok(()) => Ok(grown + record.len() as u64),
             Err((written, error)) => {
                 self.torn_bytes = written;
                 if written > 0 {
                     // If this fails too it is tried again before the next record.
-                    let _ = self.cut_back(medium);
+                    let _ = self.cut_back(file);
                 }
                 Err(error)
             }
         }
     }
 
-    fn cut_back(&mut self, medium: &mut impl Medium) -> io::Result<()> {
-        let length = medium.len()?.saturating_sub(self.torn_bytes);
-        medium.cut(length)?;
+    fn cut_back(&mut self, file: &dyn File) -> io::Result<()> {
+        let length = file.size_bytes()?.saturating_sub(self.torn_bytes);
+        file.truncate(length)?;
         self.torn_bytes = 0;
         Ok(())
     }
 }
 
 /// Writes all of the bytes, or says how many were written before the error.
-fn write_whole(medium: &mut impl Medium, bytes: &[u8]) -> Result<(), (u64, io::Error)> {
+fn write_whole(file: &dyn File, bytes: &[u8]) -> Result<(), (u64, io::Error)> {
     let mut written = 0;
     while written < bytes.len() {
-        match medium.write(&bytes[written..]) {
+        match file.append(&bytes[written..]) {
             Ok(0) => return Err((written as u64, io::ErrorKind::WriteZero.into())),
             Ok(count) => written += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -107,17 +80,19 @@ fn write_whole(medium: &mut impl Medium, bytes: &[u8]) -> Result<(), (u64, io::E
 
 /// The file at a path, and the files put aside from it.
 pub(super) struct RecordFile {
+    filesystem: Arc<dyn Filesystem>,
     path: PathBuf,
     framing: Framing,
     rotation: Option<Rotation>,
     /// `None` after the file was put aside and the next one could not be opened.
-    file: Option<File>,
+    file: Option<Box<dyn File>>,
     size_bytes: u64,
     tail: Tail,
 }
 
 impl RecordFile {
     pub(super) fn open(
+        filesystem: Arc<dyn Filesystem>,
         path: PathBuf,
         framing: Framing,
         rotation: Option<Rotation>,
@@ -125,6 +100,7 @@ impl RecordFile {
         now: SystemTime,
     ) -> io::Result<Self> {
         let mut opened = Self {
+            filesystem,
             path,
             framing,
             rotation,
@@ -134,8 +110,8 @@ impl RecordFile {
         };
         let file = opened.opened()?;
         // Pipes and devices cannot be emptied and need not be.
-        if !append && rotation.is_none() && file.metadata()?.is_file() {
-            file.set_len(0)?;
+        if !append && rotation.is_none() && file.is_regular()? {
+            file.truncate(0)?;
             opened.size_bytes = 0;
         }
         opened.prune(now);
@@ -143,14 +119,14 @@ impl RecordFile {
     }
 
     /// The file, opened if it is not.
-    fn opened(&mut self) -> io::Result<&mut File> {
+    fn opened(&mut self) -> io::Result<&dyn File> {
         match &mut self.file {
-            Some(file) => Ok(file),
+            Some(file) => Ok(&**file),
             none => {
-                let file = OpenOptions::new().append(true).create(true).open(&self.path)?;
-                self.size_bytes = file.metadata()?.len();
+                let file = self.filesystem.open(&self.path, OpenMode::Append)?;
+                self.size_bytes = file.size_bytes()?;
                 self.tail = Tail::default();
-                Ok(none.insert(file))
+                Ok(&**none.insert(file))
             }
         }
     }
@@ -166,15 +142,26 @@ impl RecordFile {
         }
         let framing = self.framing;
         self.opened()?;
-        if let Some(file) = &mut self.file {
+        if let Some(file) = self.file.as_deref() {
             self.size_bytes += self.tail.append(file, framing, record)?;
         }
         Ok(())
     }
 
-    /// Makes what was written survive a crash of the machine.
+    /// Makes this file survive a crash of the machine, name included; those put aside are left to the kernel.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        self.file.as_ref().map_or(Ok(()), File::sync_data)
+        if let Some(file) = &self.file {
+            file.sync_data()?;
+            self.filesystem.sync_directory(self.directory())?;
+        }
+        Ok(())
+    }
+
+    fn directory(&self) -> &Path {
+        self.path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."))
     }
 
     /// Renames the file, so that the next record opens a new one. A file that cannot be renamed is gone on with: too
@@ -182,11 +169,11 @@ impl RecordFile {
     fn put_aside(&mut self, now: SystemTime) {
         let mut stamp = now;
         let mut backup = self.backup_path(stamp);
-        while backup.exists() {
+        while self.filesystem.size_bytes(&backup).is_ok() {
             stamp += Duration::from_millis(1);
             backup = self.backup_path(stamp);
         }
-        match std::fs::rename(&self.path, &backup) {
+        match self.filesystem.rename(&self.path, &backup) {
             Ok(()) => {
                 self.file = None;
                 self.prune(now);
@@ -228,21 +215,15 @@ impl RecordFile {
         else {
             return;
         };
-        let directory = self
-            .path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let Ok(entries) = std::fs::read_dir(directory) else {
+        let Ok(names) = self.filesystem.list(self.directory()) else {
             return;
         };
         let (prefix, suffix) = self.backup_affixes();
-        let mut backups: Vec<(SystemTime, PathBuf)> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name();
+        let mut backups: Vec<(SystemTime, PathBuf)> = names
+            .iter()
+            .filter_map(|name| {
                 let stamp = name.to_str()?.strip_prefix(&prefix)?.strip_suffix(&suffix)?;
-                Some((parse_file_stamp(stamp)?, entry.path()))
+                Some((parse_file_stamp(stamp)?, self.path.with_file_name(name)))
             })
             .collect();
         backups.sort_unstable_by(|one, other| other.cmp(one));
@@ -257,7 +238,7 @@ impl RecordFile {
         };
         for (position, (time, path)) in backups.iter().enumerate() {
             if (position >= kept || oldest.is_some_and(|oldest| *time < oldest))
-                && let Err(error) = std::fs::remove_file(path)
+                && let Err(error) = self.filesystem.remove(path)
             {
                 tracing::warn!(path = %path.display(), %error, "file exporter: cannot remove an old file");
             }
@@ -267,90 +248,55 @@ impl RecordFile {
 
 #[cfg(test)]
 mod tests {
+    use sluice_journal::testing::{Fault, Operation, SimulatedDisk};
+
     use super::*;
 
-    /// A medium with room for so many bytes, which may refuse to be cut so many times.
-    struct Flaky {
-        bytes: Vec<u8>,
-        room: usize,
-        refused_cuts: usize,
-        at_most: usize,
+    /// A disk that takes three bytes at a time, with room for so many, which refuses so many times to cut a file.
+    fn disk(room_bytes: u64, refused_cuts: usize) -> (SimulatedDisk, Box<dyn File>) {
+        let disk = SimulatedDisk::default();
+        disk.set_longest_write_bytes(3);
+        disk.set_capacity_bytes(room_bytes);
+        disk.fail(Operation::Truncate, Fault::Io, refused_cuts);
+        let file = disk.open(Path::new("/file"), OpenMode::Append).expect("opened");
+        (disk, file)
     }
 
-    impl Medium for Flaky {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let room = self.room.saturating_sub(self.bytes.len());
-            let count = bytes.len().min(room).min(self.at_most);
-            if count == 0 {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            self.bytes.extend_from_slice(&bytes[..count]);
-            Ok(count)
-        }
-
-        fn len(&self) -> io::Result<u64> {
-            Ok(self.bytes.len() as u64)
-        }
-
-        fn cut(&mut self, length: u64) -> io::Result<()> {
-            if self.refused_cuts > 0 {
-                self.refused_cuts -= 1;
-                return Err(io::ErrorKind::InvalidInput.into());
-            }
-            self.bytes.truncate(length as usize);
-            Ok(())
-        }
-    }
-
-    fn flaky(room: usize, refused_cuts: usize) -> Flaky {
-        Flaky {
-            bytes: Vec::new(),
-            room,
-            refused_cuts,
-            at_most: 3,
-        }
-    }
-
-    /// Scenario: the disk fills up in the middle of a line on a medium that cannot be cut, then has room again.
+    /// Scenario: the disk fills up in the middle of a line of a file that cannot be cut, then has room again.
     /// Guarantees: the failed record is an error; the next one starts on a fresh line and is whole.
     #[test]
     fn a_torn_line_costs_only_itself() {
-        let (mut medium, mut tail) = (flaky(8, usize::MAX), Tail::default());
-        assert_eq!(tail.append(&mut medium, Framing::Lines, b"one\n").ok(), Some(4));
+        let (disk, file) = disk(8, usize::MAX);
+        let mut tail = Tail::default();
+        assert_eq!(tail.append(&*file, Framing::Lines, b"one\n").ok(), Some(4));
         let error = tail
-            .append(&mut medium, Framing::Lines, b"two is torn\n")
+            .append(&*file, Framing::Lines, b"two is torn\n")
             .expect_err("no room");
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(
-            tail.append(&mut medium, Framing::Lines, b"two\n").is_err(),
+            tail.append(&*file, Framing::Lines, b"two\n").is_err(),
             "still no room"
         );
-        medium.room = 100;
-        assert_eq!(tail.append(&mut medium, Framing::Lines, b"two\n").ok(), Some(5));
-        assert_eq!(String::from_utf8_lossy(&medium.bytes), "one\ntwo \ntwo\n");
+        disk.set_capacity_bytes(100);
+        assert_eq!(tail.append(&*file, Framing::Lines, b"two\n").ok(), Some(5));
+        let content = disk.content("/file").unwrap_or_default();
+        assert_eq!(String::from_utf8_lossy(&content), "one\ntwo \ntwo\n");
     }
 
-    /// Scenario: a length-delimited medium is torn and refuses to be cut for a while.
+    /// Scenario: a length-delimited file is torn and refuses to be cut for a while.
     /// Guarantees: nothing is written behind the torn record until the cut succeeds.
     #[test]
     fn a_torn_length_delimited_file_waits_for_its_cut() {
-        let (mut medium, mut tail) = (flaky(5, 3), Tail::default());
-        assert!(
-            tail.append(&mut medium, Framing::Lengths, b"\0\0\0\x05hello")
-                .is_err()
-        );
-        medium.room = 100;
+        let (disk, file) = disk(5, 3);
+        let mut tail = Tail::default();
+        assert!(tail.append(&*file, Framing::Lengths, b"\0\0\0\x05hello").is_err());
+        disk.set_capacity_bytes(100);
         for _ in 0..2 {
-            let error = tail
-                .append(&mut medium, Framing::Lengths, b"\0\0\0\x02hi")
+            tail.append(&*file, Framing::Lengths, b"\0\0\0\x02hi")
                 .expect_err("not cut yet");
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-            assert_eq!(medium.bytes.len(), 5);
+            assert_eq!(file.size_bytes().ok(), Some(5));
         }
-        assert!(
-            tail.append(&mut medium, Framing::Lengths, b"\0\0\0\x02hi")
-                .is_ok()
-        );
-        assert_eq!(medium.bytes, b"\0\0\0\x02hi");
+        assert!(tail.append(&*file, Framing::Lengths, b"\0\0\0\x02hi").is_ok());
+        assert_eq!(disk.content("/file").unwrap_or_default(), b"\0\0\0\x02hi");
     }
 }

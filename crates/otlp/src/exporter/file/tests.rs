@@ -2,6 +2,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
+use sluice_journal::testing::{Fault, ManualClock, Operation, SimulatedDisk};
 use sluice_payload::Signal;
 use sluice_pipeline::Part;
 
@@ -174,8 +175,15 @@ fn full_files_are_put_aside_and_pruned() {
         max_backups: 3,
     };
     let start = UNIX_EPOCH + Duration::from_secs(1_136_214_245);
-    let mut file =
-        RecordFile::open(path.clone(), Framing::Lines, Some(rotation), false, start).expect("writable");
+    let mut file = RecordFile::open(
+        Arc::new(Disk),
+        path.clone(),
+        Framing::Lines,
+        Some(rotation),
+        false,
+        start,
+    )
+    .expect("writable");
     for record in ["a234\n", "b234\n", "c234\n", "a record that is larger\n", "e\n"] {
         file.append(record.as_bytes(), start).expect("written");
     }
@@ -215,8 +223,198 @@ fn full_files_are_put_aside_and_pruned() {
         max_backups: 0,
     };
     let days = |days: u64| start + Duration::from_secs(days * 86_400);
-    RecordFile::open(path.clone(), Framing::Lines, Some(rotation), false, days(1)).expect("writable");
+    RecordFile::open(
+        Arc::new(Disk),
+        path.clone(),
+        Framing::Lines,
+        Some(rotation),
+        false,
+        days(1),
+    )
+    .expect("writable");
     assert_eq!(names().len(), 5);
-    RecordFile::open(path, Framing::Lines, Some(rotation), false, days(3)).expect("writable");
+    RecordFile::open(
+        Arc::new(Disk),
+        path,
+        Framing::Lines,
+        Some(rotation),
+        false,
+        days(3),
+    )
+    .expect("writable");
     assert_eq!(names(), [bystander_name, "out.json".to_owned()]);
+}
+
+/// 2006-01-02T15:04:05Z.
+const START: Duration = Duration::from_secs(1_136_214_245);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// An exporter to `/logs.json` of a simulated disk, with a clock that stands.
+fn simulated(options: FileExporterOptions) -> (SimulatedDisk, ManualClock, FileExporter) {
+    let (disk, clock) = (SimulatedDisk::default(), ManualClock::at(UNIX_EPOCH + START));
+    let exporter = FileExporter::open_on(Arc::new(disk.clone()), Arc::new(clock.clone()), options);
+    (disk, clock, exporter.expect("a writable path"))
+}
+
+fn line(length: usize) -> String {
+    format!(
+        "{{\"resourceLogs\":[{{\"schemaUrl\":\"{}\"}}]}}\n",
+        "u".repeat(length)
+    )
+}
+
+fn content(disk: &SimulatedDisk, path: &str) -> String {
+    String::from_utf8(disk.content(path).expect("the file")).expect("text")
+}
+
+#[track_caller]
+fn assert_retry(verdict: &Verdict, says: &str) {
+    match verdict {
+        Verdict::Retry { reason, .. } => assert!(reason.contains(says), "{reason}"),
+        other => panic!("retried, not {other:?}"),
+    }
+}
+
+/// Scenario: the disk fills up in the middle of the second record, in every format, stays full for two more tries,
+/// and has room again.
+/// Guarantees: after every failure the file ends with its last whole record and the verdict is a retry that names
+/// the remedy; the record is there once when there is room.
+#[test]
+fn a_full_disk_costs_nothing_but_time() {
+    for (format, zstd) in [
+        (FileFormat::Json, false),
+        (FileFormat::Json, true),
+        (FileFormat::Proto, false),
+        (FileFormat::Proto, true),
+    ] {
+        let (disk, _, exporter) = simulated(FileExporterOptions {
+            format,
+            zstd,
+            ..options(Path::new("/logs.json"))
+        });
+        disk.set_longest_write_bytes(7);
+        assert!(is_delivered(&export(&exporter, &[logs(1)])));
+        let first = disk.content("/logs.json").expect("the file");
+        disk.set_capacity_bytes(first.len() as u64 + 9);
+        for _ in 0..3 {
+            assert_retry(&export(&exporter, &[logs(2)]), "free some space");
+            assert_eq!(disk.content("/logs.json").expect("the file"), first);
+        }
+        disk.set_capacity_bytes(10_000);
+        assert!(is_delivered(&export(&exporter, &[logs(2)])));
+        let (whole, _, reference) = simulated(FileExporterOptions {
+            format,
+            zstd,
+            ..options(Path::new("/logs.json"))
+        });
+        for part in [logs(1), logs(2)] {
+            assert!(is_delivered(&export(&reference, &[part])));
+        }
+        assert_eq!(
+            disk.content("/logs.json"),
+            whole.content("/logs.json"),
+            "{format:?} {zstd}"
+        );
+    }
+}
+
+/// Scenario: the device fails after part of a record was written, and cannot even be cut back at once; the disk turns
+/// read-only and back.
+/// Guarantees: every verdict is a retry with the path; afterwards the file holds each record once and whole.
+#[test]
+fn a_failing_device_is_tried_again() {
+    let (disk, _, exporter) = simulated(options(Path::new("/logs.json")));
+    assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    disk.set_capacity_bytes(line(1).len() as u64 + 5);
+    disk.fail(Operation::Truncate, Fault::Io, 1);
+    assert_retry(&export(&exporter, &[logs(2)]), "/logs.json");
+    assert_eq!(
+        content(&disk, "/logs.json"),
+        line(1) + &line(2)[..5],
+        "torn for now"
+    );
+    disk.set_capacity_bytes(10_000);
+    disk.fail(Operation::Write, Fault::Io, 2);
+    for _ in 0..2 {
+        assert_retry(&export(&exporter, &[logs(2)]), "/logs.json");
+        assert_eq!(content(&disk, "/logs.json"), line(1));
+    }
+    disk.set_read_only(true);
+    assert_retry(&export(&exporter, &[logs(2)]), "/logs.json");
+    disk.set_read_only(false);
+    assert!(is_delivered(&export(&exporter, &[logs(2)])));
+    assert_eq!(content(&disk, "/logs.json"), line(1) + &line(2));
+}
+
+/// Scenario: files fill up with time between them, on a clock that is also set back; a rename and an opening fail.
+/// Guarantees: names carry the time of day; the age of files is counted from it; a file that cannot be put aside is
+/// gone on with, and no record is lost or written twice.
+#[test]
+fn rotation_follows_the_clock_and_survives_failures() {
+    let rotation = Rotation {
+        max_bytes: line(1).len() as u64,
+        max_days: 2,
+        max_backups: 0,
+    };
+    let (disk, clock, exporter) = simulated(FileExporterOptions {
+        rotation: Some(rotation),
+        ..options(Path::new("/logs.json"))
+    });
+    let names = || {
+        let names = disk.list(Path::new("/")).expect("listed");
+        names
+            .into_iter()
+            .filter_map(|name| name.into_string().ok())
+            .collect::<Vec<_>>()
+    };
+    let write = || assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    write();
+    write();
+    assert_eq!(names(), ["logs-2006-01-02T15-04-05.000.json", "logs.json"]);
+    clock.advance(DAY);
+    write();
+    let (first, second) = (
+        "logs-2006-01-02T15-04-05.000.json",
+        "logs-2006-01-03T15-04-05.000.json",
+    );
+    assert_eq!(names(), [first, second, "logs.json"]);
+    clock.advance(DAY + Duration::from_millis(1));
+    disk.fail(Operation::Rename, Fault::Io, 1);
+    write();
+    assert_eq!(
+        names(),
+        [first, second, "logs.json"],
+        "not put aside, so nothing is pruned"
+    );
+    assert_eq!(content(&disk, "/logs.json"), line(1) + &line(1));
+
+    disk.fail(Operation::Open, Fault::NoSpace, 1);
+    assert_retry(&export(&exporter, &[logs(1)]), "free some space");
+    let third = "logs-2006-01-04T15-04-05.001.json";
+    assert_eq!(names(), [second, third], "the oldest is too old now");
+    write();
+    clock.set_wall(UNIX_EPOCH + START + DAY);
+    write();
+    let fourth = "logs-2006-01-03T15-04-05.001.json";
+    assert_eq!(
+        names(),
+        [second, fourth, third, "logs.json"],
+        "no name is taken twice"
+    );
+    assert_eq!(content(&disk, &format!("/{third}")), line(1) + &line(1));
+    assert_eq!(content(&disk, &format!("/{fourth}")), line(1));
+}
+
+/// Scenario: records are written, the exporter shuts down, the machine crashes.
+/// Guarantees: everything is there, name included.
+#[test]
+fn what_was_written_survives_a_crash_after_shutdown() {
+    let (disk, _, exporter) = simulated(options(Path::new("/logs.json")));
+    assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(exporter.shutdown());
+    disk.crash();
+    assert_eq!(content(&disk, "/logs.json"), line(1));
 }

@@ -1,0 +1,103 @@
+//! The machine's own file system.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::{File, Filesystem, OpenMode};
+
+/// The machine's own file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Disk;
+
+#[derive(Debug)]
+struct DiskFile {
+    file: fs::File,
+    mode: OpenMode,
+}
+
+impl Filesystem for Disk {
+    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>> {
+        let mut options = OpenOptions::new();
+        match mode {
+            OpenMode::Read => options.read(true),
+            OpenMode::Append => options.append(true).create(true),
+            OpenMode::Write => options.read(true).write(true).create(true).truncate(false),
+            OpenMode::CreateNew => options.read(true).write(true).create_new(true),
+        };
+        let file = options.open(path)?;
+        Ok(Box::new(DiskFile { file, mode }))
+    }
+
+    fn size_bytes(&self, path: &Path) -> io::Result<u64> {
+        fs::metadata(path).map(|metadata| metadata.len())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<OsString>> {
+        fs::read_dir(directory)?
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect()
+    }
+
+    fn create_directories(&self, directory: &Path) -> io::Result<()> {
+        fs::create_dir_all(directory)
+    }
+
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        fs::File::open(directory)?.sync_all()
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        let of = rustix::fs::statvfs(path)?;
+        Ok(of.f_bavail.saturating_mul(of.f_frsize))
+    }
+}
+
+impl File for DiskFile {
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.mode.check(true)?;
+        (&self.file).write(bytes)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.mode.check(false)?;
+        self.file.write_at(bytes, offset)
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.file.metadata().map(|metadata| metadata.len())
+    }
+
+    fn is_regular(&self) -> io::Result<bool> {
+        self.file.metadata().map(|metadata| metadata.is_file())
+    }
+
+    fn truncate(&self, size_bytes: u64) -> io::Result<()> {
+        self.file.set_len(size_bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn try_lock(&self) -> io::Result<()> {
+        self.file.try_lock().map_err(|error| match error {
+            TryLockError::Error(error) => error,
+            TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+        })
+    }
+}
