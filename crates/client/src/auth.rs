@@ -35,7 +35,7 @@ pub enum Auth {
     BearerFile {
         /// Usually `Bearer`.
         scheme: String,
-        /// The file; surrounding white space does not count.
+        /// The file; its first line that is not blank is the token.
         file: PathBuf,
     },
 }
@@ -107,10 +107,10 @@ impl Credentials {
                     known.looked_at = Instant::now();
                     return Ok(Some(known.value.clone()));
                 }
-                let fresh = stamp.and_then(|stamp| Ok((stamp, std::fs::read_to_string(file)?)));
+                let fresh = stamp.and_then(|stamp| Ok((stamp, first_line(&std::fs::read_to_string(file)?))));
                 match fresh {
-                    Ok((stamp, token)) if !token.trim().is_empty() => {
-                        let value = with_scheme(scheme, token.trim())?;
+                    Ok((stamp, Some(token))) => {
+                        let value = with_scheme(scheme, &token)?;
                         *read = Some(TokenRead {
                             value: value.clone(),
                             stamp,
@@ -150,6 +150,11 @@ impl Credentials {
             known.looked_at = past;
         }
     }
+}
+
+fn first_line(text: &str) -> Option<String> {
+    let mut lines = text.lines().map(str::trim);
+    lines.find(|line| !line.is_empty()).map(str::to_owned)
 }
 
 fn with_scheme(scheme: &str, token: &str) -> Result<HeaderValue, SendError> {
@@ -226,5 +231,29 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         tokio::time::advance(FILE_LOOKED_AT_EVERY).await;
         assert_eq!(shown(&credentials), "Bearer another");
+    }
+
+    /// Scenario: a token file that is empty, blank, or holds several lines; one that is emptied in a rotation.
+    /// Guarantees: without a token nothing is sent but an error that names the file; of several the first is sent; an
+    /// emptied file does not replace the last good token.
+    #[tokio::test(start_paused = true)]
+    async fn an_empty_token_file_is_no_token() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("token");
+        let auth = Auth::BearerFile {
+            scheme: "Bearer".into(),
+            file: file.clone(),
+        };
+        let credentials = Credentials::new(auth).unwrap();
+        for text in ["", "\n \n\t"] {
+            std::fs::write(&file, text).unwrap();
+            let error = credentials.header().unwrap_err().to_string();
+            assert!(error.contains("token: it is empty"), "{error}");
+        }
+        std::fs::write(&file, "\n one \ntwo\n").unwrap();
+        assert_eq!(shown(&credentials), "Bearer one");
+        std::fs::write(&file, "").unwrap();
+        tokio::time::advance(FILE_LOOKED_AT_EVERY).await;
+        assert_eq!(shown(&credentials), "Bearer one");
     }
 }

@@ -419,3 +419,6 @@ pub fn drain(mut body: hyper::body::Incoming) {
         }
     }));
 }
+
+#[cfg(test)]
+mod tests;

@@ -458,3 +458,6 @@ pub(crate) fn signals(settings: &Settings) -> Vec<Signal> {
     signals.dedup();
     signals
 }
+
+#[cfg(test)]
+mod tests;

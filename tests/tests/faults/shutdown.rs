@@ -119,3 +119,34 @@ async fn sigterm_under_load_keeps_what_was_accepted() {
         }
     }
 }
+
+/// Scenario: a file exporter writes into a pipe that somebody has open and nobody reads, more than the pipe holds;
+/// SIGTERM with a time-out of two seconds.
+/// Guarantees: the write that hangs does not hold the process: it ends soon after the deadline with exit code 1, and
+/// says how many items are left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_hangs_does_not_hold_the_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()), "mkfifo failed");
+    // For reading and writing, opening a pipe waits for nobody; while it is open the exporter can open it too.
+    let _unread = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&pipe)
+        .unwrap();
+    let config = Config::new()
+        .exporter("file", &format!("path: {}", pipe.display()))
+        .signals(&["logs"]);
+    let gateway = Gateway::start_with(&config, &["--shutdown-timeout", "2"]).await;
+    // Linux pipes hold 64 KiB; a sample takes more than 5 KiB as JSON.
+    let requests = 100;
+    send(&gateway, Kind::Logs, 0..requests).await;
+    let asked = Instant::now();
+    gateway.terminate();
+    let exit = gateway.ended().await;
+    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
+    assert_eq!(exit.code, Some(1), "{}", exit.log);
+    assert!(exit.log.contains("undelivered"), "{}", exit.log);
+}

@@ -276,3 +276,21 @@ async fn h2_streams_are_independent() {
     sink.wait_for_same(Kind::Logs, &bodies).await;
     gateway.stop().await;
 }
+
+/// Scenario: `max_concurrent_streams` so high that the streams' windows add up to more than HTTP/2 can express.
+/// Guarantees: the connection's window stops at the largest there is, and calls are served as ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn any_number_of_streams_can_be_configured() {
+    // 8191 windows of 256 KiB are the last that fit 2^31 - 1 bytes.
+    for streams in [8191, 8192, u32::MAX] {
+        let sink = Sink::start().await;
+        let config = Config::to(&sink).grpc(&format!("max_concurrent_streams: {streams}"));
+        let gateway = Gateway::start(&config).await;
+        let body = sample(Kind::Logs, 1);
+        let reply =
+            sluice_tests::grpc_call(gateway.grpc(), Kind::Logs.grpc_path(), &[], frame(0, &body)).await;
+        assert_eq!(reply.code(), code::OK, "{streams}: {reply:?}");
+        sink.wait_for_same(Kind::Logs, &[body]).await;
+        gateway.stop().await;
+    }
+}

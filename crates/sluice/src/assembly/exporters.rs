@@ -252,7 +252,10 @@ fn client_tls(tls: &settings::ClientTls) -> client::ClientTls {
     }
 }
 
-fn credentials(auth: Option<&settings::Auth>, settings: &Settings) -> Result<client::Auth, String> {
+pub(super) fn credentials(
+    auth: Option<&settings::Auth>,
+    settings: &Settings,
+) -> Result<client::Auth, String> {
     let Some(auth) = auth else {
         return Ok(client::Auth::None);
     };
@@ -270,16 +273,23 @@ fn credentials(auth: Option<&settings::Auth>, settings: &Settings) -> Result<cli
             })
         }
         Some(Extension::BearerTokenAuth(bearer)) => {
-            match (&bearer.filename, bearer.token.as_ref().or(bearer.tokens.first())) {
-                (Some(file), _) => Ok(client::Auth::BearerFile {
+            if let Some(file) = &bearer.filename {
+                return Ok(client::Auth::BearerFile {
                     scheme: bearer.scheme.clone(),
                     file: file.clone(),
-                }),
-                (None, Some(token)) => Ok(client::Auth::Bearer {
+                });
+            }
+            // An empty one is a variable that is not set, and no token.
+            let first = bearer
+                .all_tokens()
+                .map(|token| token.expose().trim())
+                .find(|token| !token.is_empty());
+            match first {
+                Some(token) => Ok(client::Auth::Bearer {
                     scheme: bearer.scheme.clone(),
-                    token: token.expose().to_owned(),
+                    token: token.to_owned(),
                 }),
-                (None, None) => Err("bearertokenauth: no token".into()),
+                None => Err(format!("{}: there is no token to send", auth.authenticator)),
             }
         }
         _ => Err(format!(

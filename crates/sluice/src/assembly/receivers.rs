@@ -154,7 +154,7 @@ pub(super) fn server_tls(tls: &settings::ServerTls, alpn: &[&[u8]]) -> Result<Se
     })
 }
 
-fn authenticator(
+pub(super) fn authenticator(
     auth: Option<&settings::Auth>,
     settings: &Settings,
 ) -> Result<Option<Arc<dyn Authenticator>>, String> {
@@ -176,7 +176,7 @@ fn authenticator(
                 Some(file) => read(file)?.lines().map(|line| line.trim().to_owned()).collect(),
                 None => bearer
                     .all_tokens()
-                    .map(|token| token.expose().to_owned())
+                    .map(|token| token.expose().trim().to_owned())
                     .collect(),
             };
             tokens.retain(|token| !token.is_empty());

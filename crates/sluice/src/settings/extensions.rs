@@ -263,7 +263,8 @@ pub struct BearerTokenAuth {
     pub token: Option<Secret>,
     /// Tokens to require, any of them; exporters send the first.
     pub tokens: Vec<Secret>,
-    /// A file with one token a line; watched for changes.
+    /// A file with one token a line, instead: receivers read it at start, exporters send its first and look for
+    /// changes.
     pub filename: Option<PathBuf>,
     /// The header that carries the token; absent: `Authorization`.
     pub header: String,
@@ -293,7 +294,7 @@ pub(super) fn bearertokenauth(node: &Node, path: &str, report: &mut Report) -> O
     let mut scope = Scope { node, path, report };
     let mut auth: BearerTokenAuth = scope.decode()?;
     auth.filename = auth.filename.filter(|file| !file.as_os_str().is_empty());
-    let has_text = auth.all_tokens().any(|token| !token.expose().is_empty());
+    let has_text = auth.all_tokens().any(|token| !token.expose().trim().is_empty());
     if !has_text && auth.filename.is_none() {
         scope.error(&[], "needs a token; set token, tokens or filename");
     }

@@ -1,0 +1,225 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http_body::Frame;
+use http_body_util::Full;
+use sluice_admission::Budget;
+use sluice_telemetry::Registry;
+use tokio::time::{Sleep, sleep};
+
+use super::*;
+use crate::Gate;
+
+fn gate() -> Gate {
+    Gate::new(
+        Budget::new(1 << 30),
+        Duration::from_secs(5),
+        &Registry::default(),
+        1,
+    )
+}
+
+/// `noise` bytes that do not compress and `zeros` that compress a thousandfold.
+fn content(noise: usize, zeros: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let mut random = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let mut content: Vec<u8> = std::iter::repeat_with(&mut random).take(noise).collect();
+    content.resize(noise + zeros, 0);
+    content
+}
+
+fn compressed(encoding: Encoding, content: &[u8]) -> Vec<u8> {
+    match encoding {
+        Encoding::Identity => content.to_vec(),
+        // A stream of unknown length: the frame does not say how large its content is.
+        Encoding::Zstd => zstd::stream::encode_all(content, 1).unwrap(),
+        Encoding::Gzip => {
+            let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            gzip.write_all(content).unwrap();
+            gzip.finish().unwrap()
+        }
+        Encoding::Zlib => {
+            let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+            zlib.write_all(content).unwrap();
+            zlib.finish().unwrap()
+        }
+        Encoding::Snappy => snap::raw::Encoder::new().compress_vec(content).unwrap(),
+        Encoding::Lz4 => {
+            let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            lz4.write_all(content).unwrap();
+            lz4.finish().unwrap()
+        }
+    }
+}
+
+/// Scenario: bodies in every encoding whose content is a little below the room they are given, far below it, and
+/// above it; with and without `Content-Length`.
+/// Guarantees: the permit covers every byte that is kept, spare capacity included, and little more than the content;
+/// with the body it all goes back.
+#[tokio::test]
+async fn what_is_kept_is_charged_and_little_is_kept() {
+    const NOISE: usize = 100_000;
+    let encodings = [
+        Encoding::Identity,
+        Encoding::Gzip,
+        Encoding::Zstd,
+        Encoding::Zlib,
+        Encoding::Snappy,
+        Encoding::Lz4,
+    ];
+    let mut spare_kept = 0;
+    for encoding in encodings {
+        for zeros in [0, NOISE, 4 * NOISE, 6 * NOISE, 20 * NOISE] {
+            let content = content(NOISE, zeros);
+            let wire = compressed(encoding, &content);
+            for length in [Some(wire.len() as u64), None] {
+                let gate = gate();
+                let mut body = Full::new(Bytes::from(wire.clone()));
+                let received = receive(
+                    &mut body,
+                    length,
+                    encoding,
+                    &mut gate.visit(),
+                    &BodyLimits::default(),
+                )
+                .await;
+                let Received {
+                    body,
+                    permit,
+                    wire_bytes,
+                } = received.unwrap();
+                let case = format!("{encoding} {zeros} {length:?}");
+                assert!(body == content, "{case}");
+                assert_eq!(wire_bytes, wire.len() as u64, "{case}");
+                assert_eq!(gate.usage().used, permit.bytes(), "{case}");
+                let kept = body.try_into_mut().unwrap().capacity();
+                assert!(
+                    kept as u64 <= permit.bytes(),
+                    "{case}: {kept} bytes kept, {} charged",
+                    permit.bytes()
+                );
+                let most = content.len() + content.len() / SPARE_CAPACITY;
+                assert!(
+                    permit.bytes() <= most as u64,
+                    "{case}: {} charged",
+                    permit.bytes()
+                );
+                spare_kept += kept - content.len();
+                drop(permit);
+                assert_eq!(gate.usage().used, 0, "{case}");
+            }
+        }
+    }
+    assert!(
+        spare_kept > 0,
+        "no case keeps spare capacity, which is what this is about"
+    );
+}
+
+/// A body that comes in pieces of one size at one pace.
+struct Paced {
+    pieces: usize,
+    piece: Bytes,
+    every: Duration,
+    next: Pin<Box<Sleep>>,
+}
+
+impl Paced {
+    fn new(pieces: usize, piece_bytes: usize, every: Duration) -> Self {
+        Self {
+            pieces,
+            piece: vec![0; piece_bytes].into(),
+            every,
+            next: Box::pin(sleep(every)),
+        }
+    }
+}
+
+impl Body for Paced {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.pieces == 0 {
+            return Poll::Ready(None);
+        }
+        std::task::ready!(self.next.as_mut().poll(cx));
+        self.pieces -= 1;
+        let next = self.next.deadline() + self.every;
+        self.next.as_mut().reset(next);
+        Poll::Ready(Some(Ok(Frame::data(self.piece.clone()))))
+    }
+}
+
+/// Sends so many pieces of so many bytes, one a second, of a body that announces its size or does not.
+async fn send_paced(
+    pieces: usize,
+    announced: Option<u64>,
+    piece_bytes: usize,
+) -> (Result<u64, Refusal>, Duration) {
+    let mut body = Paced::new(pieces, piece_bytes, Duration::from_secs(1));
+    let started = Instant::now();
+    let gate = gate();
+    let received = receive(
+        &mut body,
+        announced,
+        Encoding::Identity,
+        &mut gate.visit(),
+        &BodyLimits::default(),
+    )
+    .await;
+    let received = received.map(|received| received.wire_bytes);
+    assert_eq!(gate.usage().used, 0);
+    (received, started.elapsed())
+}
+
+/// Scenario: bodies that hold 6 MB of the budget and come evenly, slightly faster and slightly slower than would
+/// complete them within a minute; a small one at the least rate, and below it; one of unknown length.
+/// Guarantees: a large body has to come at the rate of its size a minute, and is given up soon when it does not; a
+/// small one is held to the fixed least rate, and one that does not say how large it will be to what it holds so far.
+#[tokio::test(start_paused = true)]
+async fn a_large_body_has_to_come_within_a_minute() {
+    let rate = 100_000;
+    let size = 6_000_000;
+    let announced = Some(size as u64);
+    let (received, took) = send_paced(58, Some(58 * 102_000), 102_000).await;
+    assert_eq!((received, took.as_secs()), (Ok(58 * 102_000), 58));
+
+    let (received, took) = send_paced(62, announced, size / 62).await;
+    match received {
+        Err(Refusal::TooSlow(message)) => {
+            assert!(
+                message.contains(&format!("at least {rate} bytes a second")),
+                "{message}"
+            );
+        }
+        other => panic!("too slow, not {other:?}"),
+    }
+    let idle = BodyLimits::default().idle_timeout;
+    assert!((idle..idle * 2).contains(&took), "{took:?}");
+
+    // Far below a kilobyte a second of what it holds: the fixed least rate counts.
+    let (received, took) = send_paced(40, Some(40 * 1100), 1100).await;
+    assert_eq!((received, took.as_secs()), (Ok(40 * 1100), 40));
+    let (received, _) = send_paced(40, Some(40 * 900), 900).await;
+    assert!(matches!(received, Err(Refusal::TooSlow(_))), "{received:?}");
+
+    // A body of unknown length holds twice what came at most: it is fast enough, until it holds too much.
+    let (received, _) = send_paced(50, None, 20_000).await;
+    assert_eq!(received, Ok(1_000_000));
+    let (received, took) = send_paced(100, None, 60_000).await;
+    assert!(matches!(received, Err(Refusal::TooSlow(_))), "{received:?}");
+    assert!(took < LONGEST_BODY, "{took:?}");
+}
