@@ -7,6 +7,7 @@
 mod answer;
 mod cors;
 mod grpc;
+mod health;
 mod http;
 mod metrics;
 
@@ -20,10 +21,12 @@ use sluice_pipeline::{Intake, NotTaken, Taken, kind};
 use sluice_server::{Authenticator, BodyLimits, Gate, Peer, Received, Refusal, ReplyBody, Serve, heavy};
 use sluice_telemetry::Registry;
 use sluice_wire::Depth;
+use tokio::sync::watch;
 
 pub use cors::Cors;
 
 use crate::json::JsonOptions;
+use health::Health;
 use metrics::Metrics;
 
 /// Which protocol a listener speaks.
@@ -94,17 +97,25 @@ struct Inner {
     gate: Gate,
     intake: Intake,
     metrics: Metrics,
+    health: Health,
 }
 
 impl OtlpService {
-    /// A service that admits through `gate` and feeds `intake`.
-    pub fn new(settings: ReceiverSettings, gate: Gate, intake: Intake, registry: &Registry) -> Self {
+    /// A service that admits through `gate` and feeds `intake`, until `stopping` turns true.
+    pub fn new(
+        settings: ReceiverSettings,
+        gate: Gate,
+        intake: Intake,
+        registry: &Registry,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
         let metrics = Metrics::new(registry, &settings.id, settings.transport);
         Self(Arc::new(Inner {
             settings,
             gate,
             intake,
             metrics,
+            health: Health::new(stopping),
         }))
     }
 }

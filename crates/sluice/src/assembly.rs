@@ -187,7 +187,13 @@ impl Gateway {
             for (name, listening) in receivers::listeners(id, otlp, settings)
                 .map_err(|cause| StartError::new(&component, cause))?
             {
-                let service = OtlpService::new(listening.service, gate.clone(), intake.clone(), &registry);
+                let service = OtlpService::new(
+                    listening.service,
+                    gate.clone(),
+                    intake.clone(),
+                    &registry,
+                    stopping.clone(),
+                );
                 let task = gateway
                     .listen(
                         &name,

@@ -9,6 +9,7 @@ mod connections;
 mod cors;
 mod framing;
 mod grpc;
+mod health;
 mod http;
 mod http1;
 mod json;

@@ -13,7 +13,7 @@ use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::Taken;
 use sluice_server::{Refusal, ReplyBody, collect_framed};
 
-use super::{Inner, answer, response_bytes};
+use super::{Inner, answer, health, response_bytes};
 
 const CONTENT_TYPE_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const ACCEPTED_ENCODINGS: HeaderValue = HeaderValue::from_static("identity,gzip,zstd,snappy,deflate");
@@ -22,10 +22,11 @@ const ACCEPTED_ENCODINGS: HeaderValue = HeaderValue::from_static("identity,gzip,
 const MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
 /// gRPC status codes used here.
-mod code {
+pub(super) mod code {
     pub const OK: u32 = 0;
     pub const INVALID_ARGUMENT: u32 = 3;
     pub const DEADLINE_EXCEEDED: u32 = 4;
+    pub const NOT_FOUND: u32 = 5;
     pub const RESOURCE_EXHAUSTED: u32 = 8;
     pub const UNIMPLEMENTED: u32 = 12;
     pub const INTERNAL: u32 = 13;
@@ -33,14 +34,29 @@ mod code {
     pub const UNAUTHENTICATED: u32 = 16;
 }
 
-fn signal_of(path: &str) -> Option<Signal> {
-    Some(match path {
-        "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export" => Signal::Metrics,
-        "/opentelemetry.proto.collector.logs.v1.LogsService/Export" => Signal::Logs,
-        "/opentelemetry.proto.collector.trace.v1.TraceService/Export" => Signal::Traces,
-        "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export" => Signal::Profiles,
+/// The signal that a service exports.
+pub(super) fn signal_of(service: &str) -> Option<Signal> {
+    Some(match service {
+        "opentelemetry.proto.collector.metrics.v1.MetricsService" => Signal::Metrics,
+        "opentelemetry.proto.collector.logs.v1.LogsService" => Signal::Logs,
+        "opentelemetry.proto.collector.trace.v1.TraceService" => Signal::Traces,
+        "opentelemetry.proto.collector.profiles.v1development.ProfilesService" => Signal::Profiles,
         _ => return None,
     })
+}
+
+/// What a path calls.
+enum Call {
+    Export(Signal),
+    Health(health::Method),
+}
+
+fn call_of(path: &str) -> Option<Call> {
+    let (service, method) = path.strip_prefix('/')?.split_once('/')?;
+    match method {
+        "Export" => signal_of(service).map(Call::Export),
+        _ => health::method_of(service, method).map(Call::Health),
+    }
 }
 
 impl Inner {
@@ -64,23 +80,18 @@ impl Inner {
                 "gRPC requests are POST requests\n",
             );
         }
-        let Some(signal) = signal_of(head.uri.path()) else {
+        let Some(call) = call_of(head.uri.path()) else {
             let message = format!(
                 "no such method {}; this server exports OTLP metrics, logs, traces and profiles",
                 head.uri.path()
             );
             return trailers_only(code::UNIMPLEMENTED, &message, None);
         };
-        let export = self.export_grpc(signal, &head.headers, &mut body);
-        let outcome = match grpc_timeout(&head.headers) {
-            None => export.await,
-            // An answer after the client's deadline is read by nobody; the work for it ends there too.
-            Some(timeout) => tokio::time::timeout(timeout, export).await.unwrap_or_else(|_| {
-                Err(Refusal::TooSlow(format!(
-                    "the call's deadline of {timeout:?} has passed"
-                )))
-            }),
+        let signal = match call {
+            Call::Export(signal) => signal,
+            Call::Health(method) => return self.serve_health(method, &head.headers, &mut body).await,
         };
+        let outcome = in_time(&head.headers, self.export_grpc(signal, &head.headers, &mut body)).await;
         match outcome {
             Ok(taken) => success(taken),
             Err(refusal) => {
@@ -98,20 +109,39 @@ impl Inner {
     ) -> Result<Taken, Refusal> {
         self.authenticate(headers)?;
         self.served(signal)?;
-        let encoding = match headers.get("grpc-encoding") {
-            None => Encoding::Identity,
-            Some(value) => value
-                .to_str()
-                .ok()
-                .and_then(|name| name.parse().ok())
-                .ok_or_else(|| Refusal::Unsupported(format!("grpc-encoding {value:?} is not supported")))?,
-        };
+        let encoding = message_encoding(headers)?;
         let mut visit = self.gate.visit();
         let received = collect_framed(body, encoding, &mut visit, &self.settings.limits).await?;
         if Self::is_empty(&received) {
             return Ok(Taken::default());
         }
         self.take(signal, received, visit.patience()).await
+    }
+}
+
+/// How the messages of a call are compressed, if they are.
+pub(super) fn message_encoding(headers: &HeaderMap) -> Result<Encoding, Refusal> {
+    match headers.get("grpc-encoding") {
+        None => Ok(Encoding::Identity),
+        Some(value) => value
+            .to_str()
+            .ok()
+            .and_then(|name| name.parse().ok())
+            .ok_or_else(|| Refusal::Unsupported(format!("grpc-encoding {value:?} is not supported"))),
+    }
+}
+
+/// The work of a call, for as long as its caller waits: an answer after that is read by nobody.
+pub(super) async fn in_time<T>(
+    headers: &HeaderMap,
+    work: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    match grpc_timeout(headers) {
+        None => work.await,
+        Some(timeout) => tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
+            let passed = format!("the call's deadline of {timeout:?} has passed");
+            Err(Refusal::TooSlow(passed))
+        }),
     }
 }
 
@@ -134,26 +164,32 @@ fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
+/// A message in its frame.
+pub(super) fn framed(message: &[u8]) -> Bytes {
+    if message.is_empty() {
+        return Bytes::from_static(&[0; 5]);
+    }
+    let mut framed = BytesMut::with_capacity(5 + message.len());
+    framed.put_u8(0);
+    framed.put_u32(message.len() as u32);
+    framed.put(message);
+    framed.freeze()
+}
+
 fn success(taken: Taken) -> Response<ReplyBody> {
-    let message = response_bytes(taken);
-    let framed = match message.len() {
-        0 => Bytes::from_static(&[0; 5]),
-        len => {
-            let mut framed = BytesMut::with_capacity(5 + len);
-            framed.put_u8(0);
-            framed.put_u32(len as u32);
-            framed.put(message);
-            framed.freeze()
-        }
-    };
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert("grpc-status", HeaderValue::from(code::OK));
-    let mut response = Response::new(ReplyBody::with_trailers(framed, trailers));
+    respond(ReplyBody::with_trailers(framed(&response_bytes(taken)), trailers))
+}
+
+/// An answer with a body.
+pub(super) fn respond(body: ReplyBody) -> Response<ReplyBody> {
+    let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
     response
 }
 
-fn failure(refusal: &Refusal) -> Response<ReplyBody> {
+pub(super) fn failure(refusal: &Refusal) -> Response<ReplyBody> {
     let message = refusal.to_string();
     match refusal {
         Refusal::Busy { retry_after, .. } => {
@@ -177,7 +213,7 @@ fn failure(refusal: &Refusal) -> Response<ReplyBody> {
     }
 }
 
-fn trailers_only(code: u32, message: &str, details: Option<Bytes>) -> Response<ReplyBody> {
+pub(super) fn trailers_only(code: u32, message: &str, details: Option<Bytes>) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::empty());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, CONTENT_TYPE_GRPC);
