@@ -7,7 +7,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, Version};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Method, Request, Response, Version};
+use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -232,8 +234,12 @@ async fn converse<IO, S>(
     let service = service_fn(move |request: Request<Incoming>| {
         let in_request = serving.begin_request(request.version() == Version::HTTP_2);
         let service = service.clone();
+        let asks_for_head = request.method() == Method::HEAD;
         async move {
-            let response = service.serve(request, peer).await;
+            let mut response = service.serve(request, peer).await;
+            if asks_for_head {
+                without_content(&mut response);
+            }
             drop(in_request);
             Ok::<_, Infallible>(response)
         }
@@ -282,6 +288,18 @@ async fn converse<IO, S>(
             },
         }
     }
+}
+
+/// Leaves the head that a GET would get (RFC 9110, 9.3.2). hyper does so in HTTP/1.1 only; in HTTP/2 a client
+/// takes content in the answer to HEAD for a protocol error.
+fn without_content(response: &mut Response<ReplyBody>) {
+    if let Some(length) = response.body().size_hint().exact().filter(|length| *length > 0) {
+        response
+            .headers_mut()
+            .entry(CONTENT_LENGTH)
+            .or_insert(HeaderValue::from(length));
+    }
+    *response.body_mut() = ReplyBody::empty();
 }
 
 /// Up to a tenth later, so that connections opened together do not end together.

@@ -26,6 +26,7 @@ async fn g1_every_service_and_no_other() {
         "/opentelemetry.proto.collector.trace.v1.TraceService/export",
         "/opentelemetry.proto.collector.trace.v1.TraceService/Export/",
         "/opentelemetry.proto.collector.trace.v2.TraceService/Export",
+        "/opentelemetry.proto.collector.trace.v1.TraceService/Export?x=1",
         "/TraceService/Export",
         "/nothing",
         "/",
@@ -193,6 +194,26 @@ async fn g1_concurrent_calls_on_one_connection() {
         assert_eq!(call.await.unwrap(), "0");
     }
     sink.wait_for_same(Kind::Traces, &bodies).await;
+    gateway.stop().await;
+}
+
+/// Scenario: calls whose deadline is over when they arrive.
+/// Guarantees: DEADLINE_EXCEEDED, and nothing is taken: the caller counts them as failed and may send them again.
+#[tokio::test(flavor = "multi_thread")]
+async fn g1_a_deadline_that_has_passed_takes_nothing() {
+    let (sink, gateway) = pair().await;
+    for timeout in ["0S", "0n", "1n"] {
+        let call = frame(0, &sample(Kind::Logs, 1));
+        let reply = grpc_call(
+            gateway.grpc(),
+            Kind::Logs.grpc_path(),
+            &[("grpc-timeout", timeout)],
+            call,
+        )
+        .await;
+        assert_eq!(reply.code(), code::DEADLINE_EXCEEDED, "{timeout}: {reply:?}");
+    }
+    assert!(sink.taken().is_empty());
     gateway.stop().await;
 }
 

@@ -262,6 +262,26 @@ async fn h5_every_error_is_a_status_in_the_requests_encoding() {
     gateway.stop().await;
 }
 
+/// Scenario: HEAD, over HTTP/1.1 and h2, to a path that is known and to one that is not.
+/// Guarantees: the head of the refusal, the length of its Status included, and no content (RFC 9110, 9.3.2).
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_to_head_has_no_content() {
+    let (_sink, gateway) = pair().await;
+    for (path, status) in [("/v1/traces", 405), ("/nothing", 404)] {
+        for connection in [
+            HttpConnection::http1(gateway.http()).await,
+            HttpConnection::http2(gateway.http()).await,
+        ] {
+            let request = request(Method::HEAD, gateway.http(), path, &[PROTOBUF], "");
+            let reply = connection.unwrap().send(request).await.unwrap();
+            assert_eq!(reply.status, status, "{reply:?}");
+            let length: usize = reply.header("content-length").unwrap().parse().unwrap();
+            assert!(length > 0 && reply.body.is_empty(), "{reply:?}");
+        }
+    }
+    gateway.stop().await;
+}
+
 /// Scenario: a client that accepts gzip, one that accepts nothing but gzip, one that says nothing.
 /// Guarantees: the answer is in an encoding the client accepts (H7 allows gzip, and does not ask for it).
 #[tokio::test(flavor = "multi_thread")]

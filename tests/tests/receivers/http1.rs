@@ -246,6 +246,57 @@ async fn malformed_heads() {
     gateway.stop().await;
 }
 
+/// Scenario: a `Host` with white space, a path, user information or a port that is none in it (RFC 9112, 3.2);
+/// transfer codings that nobody here reads, and `chunked` twice (6.1), with bodies that would be requests if
+/// they were read as `chunked` alone.
+/// Guarantees: 400 and 501, each a Status in the request's encoding, and the end of the connection; nothing is taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_that_two_servers_read_differently() {
+    let (sink, gateway) = pair().await;
+    let body = chunked(&sample(Kind::Traces, 1), 1 << 20, "");
+    let plain = "transfer-encoding: chunked\r\n";
+    for (status, code, host, coding) in [
+        (400, 3, "a b", plain),
+        (400, 3, "a/b", plain),
+        (400, 3, "user@a", plain),
+        (400, 3, "a:http", plain),
+        (400, 3, "a, b", plain),
+        (501, 12, "a", "transfer-encoding: gzip, chunked\r\n"),
+        (501, 12, "a", "transfer-encoding: chunked, chunked\r\n"),
+        (
+            501,
+            12,
+            "a",
+            "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n",
+        ),
+        (
+            501,
+            12,
+            "a",
+            "transfer-encoding: x\r\ntransfer-encoding: chunked\r\n",
+        ),
+    ] {
+        let head = HEAD.replace("host: sluice", &format!("host: {host}"));
+        let mut raw = RawHttp::connect(gateway.http()).await;
+        assert!(
+            raw.write([format!("{head}{coding}\r\n").as_bytes(), &body, b"\r\n"].concat())
+                .await
+        );
+        let reply = raw.reply().await.unwrap();
+        assert_eq!(reply.status, status, "{host} {coding}: {reply:?}");
+        assert_eq!(reply.header("content-type"), Some("application/x-protobuf"));
+        assert_eq!(
+            reply.header("connection"),
+            Some("close"),
+            "{host} {coding}: {reply:?}"
+        );
+        assert_eq!(reply.body[..2], [0x08, code], "{host} {coding}: {reply:?}");
+        assert!(raw.closed().await.is_empty());
+    }
+    assert!(sink.taken().is_empty());
+    gateway.stop().await;
+}
+
 /// Scenario: both a length and chunked coding; a bad chunk size; a body that ends before its length; a
 /// chunked body that ends without the last chunk.
 /// Guarantees: the body is never taken for a whole one.
@@ -302,7 +353,7 @@ async fn bodies_without_an_end() {
     gateway.stop().await;
 }
 
-/// Scenario: a request target in absolute form, header names in any case, values with white space around
+/// Scenario: a request target in absolute form, one with percent-encoded letters, a `Host` with an address, header names in any case, values with white space around
 /// them, an `Upgrade: h2c` nobody has to follow, empty lines before the request.
 /// Guarantees: served as usual.
 #[tokio::test(flavor = "multi_thread")]
@@ -313,6 +364,8 @@ async fn unusual_but_right() {
         format!("POST http://sluice/v1/traces HTTP/1.1\r\nHost: sluice\r\n{media}\r\n"),
         format!("POST /v1/traces HTTP/1.1\r\nhOST:sluice\r\n{media}\r\n"),
         format!("POST /v1/traces HTTP/1.1\r\nHost:\r\n{media}\r\n"),
+        format!("POST /v1/traces HTTP/1.1\r\nHost: [::1]:4318\r\n{media}\r\n"),
+        format!("POST /v1/%74race%73 HTTP/1.1\r\nHost: sluice\r\n{media}\r\n"),
         format!("\r\n\r\nPOST /v1/traces HTTP/1.1\r\nHost: sluice\r\n{media}\r\n"),
         format!(
             "POST /v1/traces HTTP/1.1\r\nHost: sluice\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\

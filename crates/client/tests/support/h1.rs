@@ -26,6 +26,10 @@ pub enum Step {
     CutBeforeAnswer,
     /// Send half an answer and close.
     CutInAnswer,
+    /// Read it all, send the answer but for its last bytes, and close.
+    CutBody(Reply),
+    /// Read it all, send the answer but for its last bytes, and say nothing more.
+    StallBody(Reply),
     /// Read it all and say nothing, for ever.
     Stall,
 }
@@ -63,6 +67,12 @@ impl Reply {
         }
         out.extend_from_slice(format!("content-length: {}\r\n\r\n", self.body.len()).as_bytes());
         out.extend_from_slice(&self.body);
+        out
+    }
+
+    fn all_but_the_end(&self) -> Vec<u8> {
+        let mut out = self.write();
+        out.truncate(out.len() - self.body.len().div_ceil(2));
         out
     }
 }
@@ -168,6 +178,14 @@ async fn serve(
                     .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
                     .await;
                 return;
+            }
+            Step::CutBody(reply) => {
+                let _ = stream.write_all(&reply.all_but_the_end()).await;
+                return;
+            }
+            Step::StallBody(reply) => {
+                let _ = stream.write_all(&reply.all_but_the_end()).await;
+                std::future::pending().await
             }
             Step::Stall => std::future::pending().await,
             _ => return,

@@ -15,6 +15,7 @@
 //! | CANCELLED, DEADLINE_EXCEEDED, ABORTED, OUT_OF_RANGE, UNAVAILABLE, DATA_LOSS | retry | the specification's list |
 //! | RESOURCE_EXHAUSTED with RetryInfo | retry | the specification |
 //! | RESOURCE_EXHAUSTED, OUT_OF_RANGE about the size of the message | too large | what grpc-go, grpc-java, grpc-core and tonic say of a message above their limit |
+//! | HTTP 413 instead of a gRPC answer | too large | a proxy's limit (nginx: 1 MiB unless told otherwise) |
 //! | RESOURCE_EXHAUSTED otherwise | endpoint fault | a quota or a limiter that gives no time: held and probed, never dropped |
 //! | UNAUTHENTICATED, PERMISSION_DENIED, UNIMPLEMENTED | endpoint fault | |
 //! | others | payload fault | |

@@ -351,6 +351,10 @@ fn without_status(answer: &Answer) -> Verdict {
     if !said.is_empty() {
         message = format!("{message}: {said}");
     }
+    if answer.status == StatusCode::PAYLOAD_TOO_LARGE {
+        // A proxy with a limit of its own: half the batch may pass it.
+        return Verdict::TooLarge { reason: message };
+    }
     let delay = classify::retry_after(&answer.headers, std::time::SystemTime::now());
     classify::grpc_failure(Code::of_http(answer.status), &message, delay)
 }

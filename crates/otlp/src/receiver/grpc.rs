@@ -1,7 +1,7 @@
 //! OTLP/gRPC with its own framing on hyper (statements G1-G6): tonic would reserve and inflate a
 //! message before anything here could say no.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::Taken;
-use sluice_server::{Refusal, ReplyBody, collect_framed};
+use sluice_server::{Refusal, ReplyBody, check_head, collect_framed};
 
 use super::{Inner, answer, health, response_bytes};
 
@@ -61,7 +61,11 @@ fn call_of(path: &str) -> Option<Call> {
 
 impl Inner {
     pub(super) async fn serve_grpc(&self, request: Request<Incoming>) -> Response<ReplyBody> {
+        let started = Instant::now();
         let (head, mut body) = request.into_parts();
+        if check_head(&head).is_err() {
+            return plain(StatusCode::BAD_REQUEST, "a request names its host: :authority\n");
+        }
         let is_grpc = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
             let value = value.as_bytes();
             value == b"application/grpc"
@@ -80,6 +84,7 @@ impl Inner {
                 "gRPC requests are POST requests\n",
             );
         }
+<<<<<<< HEAD
         let Some(call) = call_of(head.uri.path()) else {
             let message = format!(
                 "no such method {}; this server exports OTLP metrics, logs, traces and profiles",
@@ -90,6 +95,29 @@ impl Inner {
         let signal = match call {
             Call::Export(signal) => signal,
             Call::Health(method) => return self.serve_health(method, &head.headers, &mut body).await,
+=======
+        // With what follows a question mark: the path of a call is the name of its method and nothing else.
+        let path = head.uri.path_and_query().map_or("", |path| path.as_str());
+        let Some(signal) = signal_of(path) else {
+            let message =
+                format!("no such method {path}; this server exports OTLP metrics, logs, traces and profiles");
+            return trailers_only(code::UNIMPLEMENTED, &message, None);
+        };
+        let export = self.export_grpc(signal, &head.headers, &mut body);
+        let passed = |timeout| {
+            Err(Refusal::TooSlow(format!(
+                "the call's deadline of {timeout:?} has passed"
+            )))
+        };
+        let outcome = match grpc_timeout(&head.headers) {
+            None => export.await,
+            // An answer after the client's deadline is read by nobody; the work for it ends there too, and is
+            // not begun when there is no time for it.
+            Some(timeout) if started.elapsed() >= timeout => passed(timeout),
+            Some(timeout) => tokio::time::timeout(timeout, export)
+                .await
+                .unwrap_or_else(|_| passed(timeout)),
+>>>>>>> h3
         };
         let outcome = in_time(&head.headers, self.export_grpc(signal, &head.headers, &mut body)).await;
         match outcome {

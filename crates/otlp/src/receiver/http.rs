@@ -2,14 +2,15 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
-    RETRY_AFTER, WWW_AUTHENTICATE,
+    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Taken, kind};
-use sluice_server::{Received, Refusal, ReplyBody, Visit, drain, heavy, receive};
+use sluice_server::{HeadFault, Received, Refusal, ReplyBody, Visit, check_head, drain, heavy, receive};
 
 use super::{Cors, Inner, REJECTED, answer, response_bytes};
 use crate::json;
@@ -51,8 +52,8 @@ const ACCEPTED_ENCODINGS: HeaderValue =
 enum Problem {
     NoSuchPath,
     NotPost,
-    /// Not exactly one `Host` in HTTP/1.1 (RFC 9112, 3.2).
-    Host,
+    /// The head is wrong for any service.
+    Head(HeadFault),
     /// An `Expect` other than `100-continue` (RFC 9110, 10.1.1).
     Expectation,
     Refused(Refusal),
@@ -77,14 +78,14 @@ impl Inner {
         }
         let media = Media::of(&head.headers);
         let signal = self.signal_of(head.uri.path());
-        let one_host = head.headers.get_all(HOST).iter().count() == 1;
+        let fault = check_head(&head).err();
         let expected = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
-        let result = match (signal, &head.method) {
-            _ if head.version == Version::HTTP_11 && !one_host => Err(Problem::Host),
+        let result = match (fault, signal, &head.method) {
+            (Some(fault), ..) => Err(Problem::Head(fault)),
             _ if !head.headers.get_all(EXPECT).iter().all(expected) => Err(Problem::Expectation),
-            (None, _) => Err(Problem::NoSuchPath),
-            (Some(_), method) if method != Method::POST => Err(Problem::NotPost),
-            (Some(signal), _) => self
+            (_, None, _) => Err(Problem::NoSuchPath),
+            (_, Some(_), method) if method != Method::POST => Err(Problem::NotPost),
+            (_, Some(signal), _) => self
                 .export_http(signal, media, &head.headers, &mut body)
                 .await
                 .inspect_err(|refusal| self.metrics.refused(signal, refusal))
@@ -98,7 +99,13 @@ impl Inner {
                 if !head.headers.contains_key(EXPECT) {
                     drain(body);
                 }
-                self.failure(problem, media.unwrap_or(Media::Json))
+                let mut response = self.failure(problem, media.unwrap_or(Media::Json));
+                if fault.is_some() && head.version != Version::HTTP_2 {
+                    response
+                        .headers_mut()
+                        .insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                response
             }
         };
         if let Some(cors) = &self.settings.cors {
@@ -112,7 +119,12 @@ impl Inner {
 
     fn signal_of(&self, path: &str) -> Option<Signal> {
         let paths = &self.settings.paths.by_signal;
-        let position = paths.iter().position(|known| known == path)?;
+        let position = paths.iter().position(|known| known == path).or_else(|| {
+            // A character and its percent-encoded form are the same path (RFC 9110, 4.2.3); what that leaves
+            // open for reserved ones is read as Go's router does, which is the Collector's.
+            let plain = percent_decode_str(path).decode_utf8().ok()?;
+            paths.iter().position(|known| *known == plain)
+        })?;
         Signal::ALL.get(position).copied()
     }
 
@@ -205,12 +217,10 @@ impl Inner {
                     "OTLP/HTTP requests are POST requests".to_owned(),
                 )
             }
-            Problem::Host => {
-                // Whoever sends such a head may mean another end of the request than we do.
-                headers.insert(CONNECTION, HeaderValue::from_static("close"));
-                let message = "an HTTP/1.1 request has exactly one Host header";
-                (StatusCode::BAD_REQUEST, 3, message.to_owned())
-            }
+            Problem::Head(fault) => match fault {
+                HeadFault::Host => (StatusCode::BAD_REQUEST, 3, fault.to_string()),
+                HeadFault::TransferCoding => (StatusCode::NOT_IMPLEMENTED, 12, fault.to_string()),
+            },
             Problem::Expectation => {
                 let message = "the only expectation that is met is Expect: 100-continue";
                 (StatusCode::EXPECTATION_FAILED, 3, message.to_owned())

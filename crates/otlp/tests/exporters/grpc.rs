@@ -221,12 +221,20 @@ async fn c1_c3_retry_info() {
     assert!(matches!(invalid, Verdict::PayloadFault { .. }), "{invalid:?}");
 }
 
-/// Scenario: a receiver whose message limit is below the batch, in grpc-go's words.
+/// Scenario: a receiver whose message limit is below the batch, in grpc-go's words; a proxy with such a limit.
 /// Guarantees: a size, to be halved; never "do not retry" and never a hold.
 #[tokio::test]
 async fn c1_message_too_large() {
     let words = "grpc: received message larger than max (4194400 vs. 4194304)";
     let verdict = verdict_on(trailers_only(&[("grpc-status", "8"), ("grpc-message", words)])).await;
+    assert!(matches!(verdict, Verdict::TooLarge { .. }), "{verdict:?}");
+    let proxy = Reply {
+        status: 413,
+        headers: map(&[("content-type", "text/html")]),
+        body: b"<html>Request Entity Too Large".to_vec(),
+        trailers: None,
+    };
+    let verdict = verdict_on(Step::Answer(proxy)).await;
     assert!(matches!(verdict, Verdict::TooLarge { .. }), "{verdict:?}");
 }
 

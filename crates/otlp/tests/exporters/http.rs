@@ -190,6 +190,37 @@ async fn c2_disconnects_and_timeouts_are_retried() {
     assert!(matches!(verdict, Verdict::Retry { .. }), "{verdict:?}");
 }
 
+/// Scenario: answers other than a success whose body breaks off, or stops coming.
+/// Guarantees: the head decides: 400 is not retried, 413 is halved, and the time of `Retry-After` is kept; a body
+/// that stops coming does not hold the request until its time-out.
+#[tokio::test(start_paused = true)]
+async fn c2_the_head_of_a_refusal_is_enough() {
+    for how in [Step::CutBody, Step::StallBody] {
+        let answer = |status| Reply::status(status).body("text/plain", "sorry, span 7 is too long");
+        let before = tokio::time::Instant::now();
+        let verdict = verdict_on(how(answer(400))).await;
+        assert!(matches!(verdict, Verdict::PayloadFault { .. }), "{verdict:?}");
+        assert!(reason(&verdict).contains("sorry"), "{verdict:?}");
+        let verdict = verdict_on(how(answer(413))).await;
+        assert!(matches!(verdict, Verdict::TooLarge { .. }), "{verdict:?}");
+        let verdict = verdict_on(how(answer(503).header("retry-after", "7"))).await;
+        assert!(
+            matches!(verdict, Verdict::Retry { after: Some(after), .. } if after == Duration::from_secs(7)),
+            "{verdict:?}"
+        );
+        assert!(
+            before.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            before.elapsed()
+        );
+        let verdict = verdict_on(how(answer(200))).await;
+        assert!(
+            matches!(verdict, Verdict::Retry { after: None, .. }),
+            "{verdict:?}"
+        );
+    }
+}
+
 /// Scenario: statuses that must not be retried, with bodies as a Status in protobuf and JSON, as text, as a page.
 /// Guarantees: payload faults, sizes and endpoint faults are told apart; the destination's words are in
 /// the reason, cut.
