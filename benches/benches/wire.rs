@@ -1,6 +1,6 @@
 //! sluice-wire beside prost, on otlp-wire's benchmark bodies and on gateway-shaped ones.
 //!
-//! `cargo bench -p sluice-benches --bench wire`; on a busy machine prefer the CPU times of `examples/wire_cpu.rs`.
+//! `cargo bench -p sluice-benches --bench wire`; on a busy machine prefer the figures of `examples/wire_cpu.rs`.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;

@@ -19,8 +19,37 @@ pub fn count(kind: Kind, body: &[u8]) -> Result<u64, WireError> {
     message(kind.root(), body).ok_or_else(|| locate::locate(kind, Depth::Shallow, body))
 }
 
+/// What is told about the fields counting meets, in wire order: a message before what is inside.
+pub(crate) trait Census {
+    /// The message in the field `framed`, whose key and length take `head` bytes; the answer is its mark.
+    fn enter(&mut self, framed: &[u8], head: usize, message: MessageId, arm: bool) -> usize;
+    /// The message of this mark holds so many items.
+    fn leave(&mut self, mark: usize, items: u64);
+    /// So many items one behind the other, from the front of `bytes` on, each `step` bytes with its key and length.
+    fn items(&mut self, bytes: &[u8], step: usize, count: u64);
+}
+
+/// Counting that remembers nothing.
+impl Census for () {
+    #[inline(always)]
+    fn enter(&mut self, _: &[u8], _: usize, _: MessageId, _: bool) -> usize {
+        0
+    }
+
+    #[inline(always)]
+    fn leave(&mut self, _: usize, _: u64) {}
+
+    #[inline(always)]
+    fn items(&mut self, _: &[u8], _: usize, _: u64) {}
+}
+
 /// Counts the items below one message of the schema; `None` when the framing is broken.
-pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
+pub(crate) fn message(id: MessageId, bytes: &[u8]) -> Option<u64> {
+    census(id, bytes, &mut ())
+}
+
+/// As [`message`], telling `census` what is met.
+pub(crate) fn census(id: MessageId, mut bytes: &[u8], census: &mut impl Census) -> Option<u64> {
     let rule = id.rule();
     let mut items = 0;
     let mut arm = None;
@@ -34,15 +63,18 @@ pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
         match op {
             Op::Item(_) => {
                 let (value, rest) = cursor::short_delimited(after)?;
-                items += 1;
+                let step = bytes.len() - rest.len();
+                let from = bytes;
+                bytes = rest;
                 // The next items are often as long: then their key and length are the same bytes, and nothing has to be
                 // read to know where they end.
-                let step = bytes.len() - rest.len();
-                items += run(bytes, rest, step, step - value.len(), &mut bytes);
+                let count = 1 + run(from, rest, step, step - value.len(), &mut bytes);
+                items += count;
+                census.items(from, step, count);
             }
             Op::Walk(inner) => {
                 let (value, rest) = cursor::short_delimited(after)?;
-                items += message(inner, value)?;
+                items += enter(inner, value, bytes, rest, false, census)?;
                 bytes = rest;
             }
             Op::Arm(inner) => {
@@ -51,7 +83,7 @@ pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
                     items = 0;
                 }
                 arm = Some(inner);
-                items += message(inner, value)?;
+                items += enter(inner, value, bytes, rest, true, census)?;
                 bytes = rest;
             }
             Op::Fixed64 => bytes = after.get(8..)?,
@@ -69,16 +101,27 @@ pub(crate) fn message(id: MessageId, mut bytes: &[u8]) -> Option<u64> {
     Some(items)
 }
 
+/// Counts the message `value` of the field that starts at `bytes` and ends before `rest`.
+#[inline(always)]
+fn enter(
+    id: MessageId,
+    value: &[u8],
+    bytes: &[u8],
+    rest: &[u8],
+    arm: bool,
+    census: &mut impl Census,
+) -> Option<u64> {
+    let framed = &bytes[..bytes.len() - rest.len()];
+    let mark = census.enter(framed, framed.len() - value.len(), id, arm);
+    let items = self::census(id, value, census)?;
+    census.leave(mark, items);
+    Some(items)
+}
+
 /// Counts the items at the front of `rest` that have the length and the head (key and length bytes) of the one at the
 /// front of `from`, and leaves `bytes` behind them. An empty item, two bytes with its head, makes no run.
 #[inline(always)]
-pub(crate) fn run<'a>(
-    from: &[u8],
-    mut rest: &'a [u8],
-    step: usize,
-    head: usize,
-    bytes: &mut &'a [u8],
-) -> u64 {
+fn run<'a>(from: &[u8], mut rest: &'a [u8], step: usize, head: usize, bytes: &mut &'a [u8]) -> u64 {
     let mut items = 0;
     if let Some(expected) = from.first_chunk::<4>()
         && head <= 4

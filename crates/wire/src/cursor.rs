@@ -66,7 +66,7 @@ pub(crate) fn delimited(bytes: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     rest.split_at_checked(len).ok_or(Fault::Truncated)
 }
 
-/// As [`delimited`], with lengths of one and two bytes inline.
+/// As [`delimited`], with lengths of up to three bytes (2 MiB) inline.
 #[inline(always)]
 pub(crate) fn short_delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     match bytes {
@@ -74,8 +74,27 @@ pub(crate) fn short_delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         [low, high, rest @ ..] if *high < 0x80 => {
             rest.split_at_checked(usize::from(*low & 0x7f) | usize::from(*high) << 7)
         }
+        [low, middle, high, rest @ ..] if *high < 0x80 => rest.split_at_checked(
+            usize::from(*low & 0x7f) | usize::from(*middle & 0x7f) << 7 | usize::from(*high) << 14,
+        ),
         _ => delimited(bytes).ok(),
     }
+}
+
+/// Of a field whose first four bytes are `head`, a one-byte key first: where its value starts, and the length of it. `None`
+/// when the length takes more than three bytes.
+#[inline(always)]
+fn short_length(head: u32) -> Option<(usize, usize)> {
+    let low = (head >> 8 & 0x7f) as usize;
+    if head & 0x8000 == 0 {
+        return Some((2, low));
+    }
+    let middle = (head >> 9 & 0x3f80) as usize;
+    if head & 0x80_0000 == 0 {
+        return Some((3, low | middle));
+    }
+    let high = (head >> 10 & 0x1f_c000) as usize;
+    (head & 0x8000_0000 == 0).then_some((4, low | middle | high))
 }
 
 /// Reads a field key: number and wire type.
@@ -212,6 +231,36 @@ impl<'a> Fields<'a> {
     #[inline]
     pub fn of(message: &'a [u8]) -> Self {
         Self { rest: message }
+    }
+
+    /// The next delimited field of this number.
+    #[inline(always)]
+    pub fn next_delimited(&mut self, number: u32) -> Option<Field<'a>> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        // What a message is full of: the field asked for, key and length in the four bytes of one load.
+        if let Some(head) = self.rest.first_chunk::<4>()
+            && u32::from(head[0]) == number << 3 | u32::from(wire::LEN)
+            && let Some((start, len)) = short_length(u32::from_le_bytes(*head))
+            && let Some((framed, rest)) = self.rest.split_at_checked(start + len)
+            && let Some(value) = framed.get(start..)
+        {
+            self.rest = rest;
+            return Some(Field {
+                number,
+                wire: wire::LEN,
+                value,
+                framed,
+            });
+        }
+        self.seek_delimited(number)
+    }
+
+    /// As [`Fields::next_delimited`], whatever comes before the field.
+    #[inline(never)]
+    pub fn seek_delimited(&mut self, number: u32) -> Option<Field<'a>> {
+        self.find(|field| field.number == number && field.wire == wire::LEN)
     }
 }
 

@@ -101,6 +101,19 @@ pub(crate) struct MessageFields<'a> {
     inner: Fields<'a>,
 }
 
+impl<'a> MessageFields<'a> {
+    /// The next delimited field of this number.
+    #[inline]
+    pub fn next_delimited(&mut self, number: u32) -> Option<Field<'a>> {
+        loop {
+            if let Some(field) = self.inner.next_delimited(number) {
+                return Some(field);
+            }
+            self.inner = Fields::of(self.outer.seek_delimited(self.number)?.value);
+        }
+    }
+}
+
 impl<'a> Iterator for MessageFields<'a> {
     type Item = Field<'a>;
 
@@ -146,13 +159,9 @@ macro_rules! views {
 
             #[inline]
             fn next(&mut self) -> Option<$view<'a>> {
-                loop {
-                    let $field = self.fields.next()?;
-                    if $field.number == self.number && $field.wire == crate::cursor::wire::LEN {
-                        let $state = self.$state;
-                        return Some($make);
-                    }
-                }
+                let $field = self.fields.next_delimited(self.number)?;
+                let $state = self.$state;
+                Some($make)
             }
         }
     };

@@ -197,6 +197,22 @@ struct DataFields<'a> {
     inner: Fields<'a>,
 }
 
+impl<'a> DataFields<'a> {
+    /// The next delimited field of this number.
+    #[inline]
+    fn next_delimited(&mut self, number: u32) -> Option<Field<'a>> {
+        loop {
+            if let Some(field) = self.inner.next_delimited(number) {
+                return Some(field);
+            }
+            let arm = self
+                .arms
+                .find(|field| field.number == self.number && is_delimited(field))?;
+            self.inner = Fields::of(arm.value);
+        }
+    }
+}
+
 impl<'a> Iterator for DataFields<'a> {
     type Item = Field<'a>;
 

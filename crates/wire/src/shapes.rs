@@ -10,7 +10,7 @@
 //! So a message is checked with one pass of `(message ^ sample) & mask`, whatever its fields. A message that differs says
 //! nothing; it is walked field by field.
 
-use crate::cursor::{self, Field, MAX_DEPTH, wire};
+use crate::cursor::{Field, Fields, wire};
 use crate::grammar::{MessageId, Shape};
 
 /// Longer messages are walked: their bytes are mostly text, which the walk checks as fast.
@@ -22,7 +22,7 @@ const SLOTS: usize = 8;
 
 /// What a try costs and gains, in units of the time a hit saves: a hit gains 1, a miss costs 1, learning costs 6.
 /// When the credit is used up, messages are walked without a try for a while, twice as long every time.
-const CREDIT: i32 = 40;
+const CREDIT: i32 = 24;
 const CREDIT_AGAIN: i32 = 10;
 const CREDIT_MAX: i32 = 64;
 const LEARN: i32 = 6;
@@ -52,8 +52,8 @@ struct Slot {
 
 /// What to do with a message that has been met.
 pub(crate) enum Verdict {
-    /// Valid, and this many items inside.
-    Valid(u64),
+    /// Valid, and this many items inside; [`Shapes::run`] may go on from here.
+    Valid { items: u64, slot: usize },
     /// Walk it.
     Walk,
     /// Walk it, then hand it to [`Shapes::learn`] if it is valid.
@@ -107,7 +107,10 @@ impl Shapes {
             ) && same_shape(message, sample, mask)
             {
                 self.credit = (self.credit + 1).min(CREDIT_MAX);
-                return Verdict::Valid(slot.items);
+                return Verdict::Valid {
+                    items: slot.items,
+                    slot: index,
+                };
             }
         }
         *slot = Slot {
@@ -124,6 +127,40 @@ impl Shapes {
             self.next_pause = self.next_pause.saturating_mul(2);
         }
         Verdict::Walk
+    }
+
+    /// How many messages with the shape in `slot` follow the valid one in `view[start..end]`, whose key is at `at`, each
+    /// behind the same key and length.
+    #[inline]
+    pub fn run(&mut self, slot: usize, view: &[u8], at: usize, start: usize, end: usize) -> usize {
+        let (step, head) = (end - at, start - at);
+        let (Some(first), Some(sample), Some(mask)) = (
+            view.get(at..).and_then(|bytes| bytes.first_chunk::<4>()),
+            view.get(start..end),
+            self.masks[slot].get(..end - start),
+        ) else {
+            return 0;
+        };
+        if head > 4 {
+            return 0;
+        }
+        let head_mask = u32::MAX >> (32 - 8 * head);
+        let expected = u32::from_le_bytes(*first) & head_mask;
+        let mut messages = 0;
+        let mut rest = &view[end..];
+        while let Some((next, after)) = rest.split_at_checked(step)
+            && let Some((found, _)) = next.split_first_chunk::<4>()
+            && u32::from_le_bytes(*found) & head_mask == expected
+            && same_shape(&next[head..], sample, mask)
+        {
+            messages += 1;
+            rest = after;
+        }
+        self.credit = self
+            .credit
+            .saturating_add(i32::try_from(messages).unwrap_or(CREDIT_MAX))
+            .min(CREDIT_MAX);
+        messages
     }
 
     /// Remembers the shape of a message found valid, with `items` inside.
@@ -146,57 +183,51 @@ impl Shapes {
     }
 }
 
+/// Bytes compared in one go.
+const STEP: usize = MIN_LEN;
+
+/// Whether `message` equals `sample` where `mask` says so; all three are as long, and no shorter than [`STEP`].
 #[inline]
 fn same_shape(message: &[u8], sample: &[u8], mask: &[u8]) -> bool {
-    const STEP: usize = 32;
-    let len = message.len();
-    if sample.len() != len || mask.len() != len || len < STEP {
+    if sample.len() != message.len() || mask.len() != message.len() {
         return false;
     }
-    let differ = |at: usize| {
-        let mut bits = 0u64;
-        let (Some(a), Some(b), Some(c)) = (
-            message[at..].first_chunk::<STEP>(),
-            sample[at..].first_chunk::<STEP>(),
-            mask[at..].first_chunk::<STEP>(),
-        ) else {
-            return 1;
-        };
-        for word in 0..STEP / 8 {
-            let at = word * 8;
-            bits |= (word_at(a, at) ^ word_at(b, at)) & word_at(c, at);
-        }
-        bits
+    let (Some(last), Some(last_sample), Some(last_mask)) =
+        (message.last_chunk(), sample.last_chunk(), mask.last_chunk())
+    else {
+        return false;
     };
-    let mut at = 0;
-    while at + STEP < len {
-        if differ(at) != 0 {
+    let blocks = message.as_chunks().0.iter();
+    let blocks = blocks.zip(sample.as_chunks().0).zip(mask.as_chunks().0);
+    for ((message, sample), mask) in blocks {
+        if differ(message, sample, mask) {
             return false;
         }
-        at += STEP;
     }
-    differ(len - STEP) == 0
+    !differ(last, last_sample, last_mask)
 }
 
 #[inline(always)]
-fn word_at(bytes: &[u8; 32], at: usize) -> u64 {
-    bytes[at..]
-        .first_chunk()
-        .map_or(0, |word| u64::from_le_bytes(*word))
+fn differ(message: &[u8; STEP], sample: &[u8; STEP], mask: &[u8; STEP]) -> bool {
+    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
+    let (message, sample, mask) = (message.as_chunks().0, sample.as_chunks().0, mask.as_chunks().0);
+    let mut bits = 0;
+    for ((message, sample), mask) in message.iter().zip(sample).zip(mask) {
+        bits |= (word(message) ^ word(sample)) & word(mask);
+    }
+    bits != 0
 }
 
 /// Lowers the mask of a valid message from "everything equal" to what its validity rests on.
 fn relax(id: MessageId, message: &[u8], mask: &mut [u8]) {
-    let mut at = 0;
-    while let Ok((field, _)) = cursor::field(&message[at..], MAX_DEPTH) {
-        let end = at + field.framed.len();
-        let value = &mut mask[end - field.value.len()..end];
-        if let Some(rule) = id.rule().field(field.number) {
+    let rule = id.rule();
+    let mut end = 0;
+    for field in Fields::of(message) {
+        end += field.framed.len();
+        if let Some(rule) = rule.field(field.number)
+            && let Some(value) = mask.get_mut(end - field.value.len()..end)
+        {
             relax_field(rule.shape, &field, value);
-        }
-        at = end;
-        if at == message.len() {
-            return;
         }
     }
 }

@@ -36,18 +36,24 @@ pub fn validate(kind: Kind, depth: Depth, body: &[u8]) -> Result<Scan, WireError
     match depth {
         Depth::Shallow => count::count(kind, body).map(|items| Scan { items }),
         Depth::Deep => {
-            let shapes = (body.len() >= SHAPES_FROM).then(Shapes::new);
-            let mut pass = Pass {
-                body,
-                items: 0,
-                shapes,
+            let scan = if body.len() < SHAPES_FROM {
+                scan(kind, body, None)
+            } else {
+                scan(kind, body, Some(&mut Shapes::new()))
             };
-            match pass.message(kind.root(), 0, body.len(), MAX_DEPTH) {
-                Ok(()) => Ok(Scan { items: pass.items }),
-                Err(Bad) => Err(locate::locate(kind, Depth::Deep, body)),
-            }
+            scan.map_err(|Bad| locate::locate(kind, Depth::Deep, body))
         }
     }
+}
+
+fn scan(kind: Kind, body: &[u8], shapes: Option<&mut Shapes>) -> Result<Scan, Bad> {
+    let mut pass = Pass {
+        body,
+        items: 0,
+        shapes,
+    };
+    pass.message(kind.root(), 0, body.len(), MAX_DEPTH)?;
+    Ok(Scan { items: pass.items })
 }
 
 /// Bodies smaller than this are walked without remembering shapes, whose set-up would cost more than it saves.
@@ -59,7 +65,7 @@ struct Bad;
 struct Pass<'a> {
     body: &'a [u8],
     items: u64,
-    shapes: Option<Shapes>,
+    shapes: Option<&'a mut Shapes>,
 }
 
 impl Pass<'_> {
@@ -126,10 +132,13 @@ impl Pass<'_> {
                     match op {
                         Op::Message(inner) => self.enter(inner, start, stop, levels)?,
                         Op::Pair => self.enter(MessageId::KeyValue, start, stop, levels)?,
-                        Op::Walk(inner) => self.recall(inner, start, stop, levels)?,
+                        Op::Walk(inner) => {
+                            pos = self.recall(inner, 0, view, [pos, start, stop], levels)?;
+                            continue;
+                        }
                         Op::Item(inner) => {
-                            self.recall(inner, start, stop, levels)?;
-                            self.items += 1;
+                            pos = self.recall(inner, 1, view, [pos, start, stop], levels)?;
+                            continue;
                         }
                         Op::Arm(inner) => {
                             // Another arm of the oneof replaces what came before; the same arm merges with it.
@@ -158,24 +167,37 @@ impl Pass<'_> {
         if pos == end { Ok(()) } else { Err(Bad) }
     }
 
-    /// Enters a message that is likely to have the shape of one met before.
+    /// Enters a message that is likely to have the shape of one met before, and those of its shape that follow it; `own`
+    /// items are counted for each beside those inside. The positions are those of its key, its value and its end; the answer is
+    /// where the last one ends.
     #[inline]
-    fn recall(&mut self, id: MessageId, start: usize, end: usize, levels: u32) -> Result<(), Bad> {
-        let Some(shapes) = &mut self.shapes else {
-            return self.enter(id, start, end, levels);
-        };
-        match shapes.check(id, self.body, start, end) {
-            Verdict::Valid(items) => self.items += items,
-            Verdict::Walk => self.enter(id, start, end, levels)?,
-            Verdict::Learn => {
-                let before = self.items;
-                self.enter(id, start, end, levels)?;
-                if let Some(shapes) = &mut self.shapes {
-                    shapes.learn(id, self.body, start, end, self.items - before);
+    fn recall(
+        &mut self,
+        id: MessageId,
+        own: u64,
+        view: &[u8],
+        [at, start, end]: [usize; 3],
+        levels: u32,
+    ) -> Result<usize, Bad> {
+        let mut learn = false;
+        if let Some(shapes) = &mut self.shapes {
+            match shapes.check(id, self.body, start, end) {
+                Verdict::Valid { items, slot } => {
+                    let more = shapes.run(slot, view, at, start, end);
+                    self.items += (own + items) * (1 + more as u64);
+                    return Ok(end + more * (end - at));
                 }
+                Verdict::Walk => {}
+                Verdict::Learn => learn = true,
             }
         }
-        Ok(())
+        let before = self.items;
+        self.enter(id, start, end, levels)?;
+        if learn && let Some(shapes) = &mut self.shapes {
+            shapes.learn(id, self.body, start, end, self.items - before);
+        }
+        self.items += own;
+        Ok(end)
     }
 
     #[inline]

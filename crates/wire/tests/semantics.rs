@@ -205,7 +205,7 @@ fn id_lengths() {
     assert_eq!(count(Kind::Traces, &body), Ok(2));
 }
 
-/// Scenario: many equal items, then one of the same length that differs in a byte that matters.
+/// Scenario: many equal items, and among them one that differs in a byte that matters, its key and length included.
 /// Guarantees: the prediction of shapes does not let it pass.
 #[test]
 fn a_remembered_shape_is_not_a_licence() {
@@ -217,14 +217,56 @@ fn a_remembered_shape_is_not_a_licence() {
         len(9, &[len(1, b"key"), len(2, &len(1, b"value"))].concat()),
     ]
     .concat();
-    let good = len(2, &span).repeat(100);
+    let span = len(2, &span);
+    let good = span.repeat(100);
     for at in 0..span.len() {
         for flip in [0x01, 0x08, 0x80] {
             let mut other = span.clone();
             other[at] ^= flip;
-            let body = in_scope(&[good.clone(), len(2, &other), good.clone()].concat());
+            let body = in_scope(&[good.clone(), other, good.clone()].concat());
             assert!(body.len() > 4096, "large enough for shapes to be remembered");
             checks::validate_as_prost(Kind::Traces, &body);
+        }
+    }
+}
+
+/// Scenario: attributes of every length up to what the fast check takes, strings and numbers, with a byte that is not
+/// UTF-8 at every place of key and text, and right behind them.
+/// Guarantees: every byte of the text is looked at, and none behind it.
+#[test]
+fn every_byte_of_an_attribute_is_checked() {
+    // The fast check looks at a window of the body, so there must be something behind the attribute.
+    let behind = len(2, &[0xff; 8]).repeat(30);
+    let values = |text: &[u8]| {
+        [
+            len(1, text),
+            vec![2 << 3, 1],
+            vec![3 << 3, 0xff, 0x7f],
+            [&[4 << 3 | 1][..], &[0xff; 8]].concat(),
+        ]
+    };
+    let check = |key: &[u8], value: &[u8]| {
+        let pair = [len(1, key), len(2, value)].concat();
+        let body = in_scope(&len(2, &[len(9, &pair), behind.clone()].concat()));
+        checks::validate_as_prost(Kind::Traces, &body);
+        validate(Kind::Traces, Depth::Deep, &body).is_ok()
+    };
+    for size in 0..128 {
+        for text in [size, 0, size / 2] {
+            let (key, text) = (vec![b'k'; size - text], vec![b't'; text]);
+            for value in values(&text) {
+                assert!(check(&key, &value), "{size}");
+                for at in 0..key.len() {
+                    let mut key = key.clone();
+                    key[at] = 0xff;
+                    assert!(!check(&key, &value), "{size}: byte {at} of the key");
+                }
+            }
+            for at in 0..text.len() {
+                let mut text = text.clone();
+                text[at] = 0xff;
+                assert!(!check(&key, &len(1, &text)), "{size}: byte {at} of the text");
+            }
         }
     }
 }
