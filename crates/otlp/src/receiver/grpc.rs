@@ -84,42 +84,23 @@ impl Inner {
                 "gRPC requests are POST requests\n",
             );
         }
-<<<<<<< HEAD
-        let Some(call) = call_of(head.uri.path()) else {
-            let message = format!(
-                "no such method {}; this server exports OTLP metrics, logs, traces and profiles",
-                head.uri.path()
-            );
+        // With what follows a question mark: the path of a call is the name of its method and nothing else.
+        let path = head.uri.path_and_query().map_or("", |path| path.as_str());
+        let Some(call) = call_of(path) else {
+            let message =
+                format!("no such method {path}; this server exports OTLP metrics, logs, traces and profiles");
             return trailers_only(code::UNIMPLEMENTED, &message, None);
         };
         let signal = match call {
             Call::Export(signal) => signal,
             Call::Health(method) => return self.serve_health(method, &head.headers, &mut body).await,
-=======
-        // With what follows a question mark: the path of a call is the name of its method and nothing else.
-        let path = head.uri.path_and_query().map_or("", |path| path.as_str());
-        let Some(signal) = signal_of(path) else {
-            let message =
-                format!("no such method {path}; this server exports OTLP metrics, logs, traces and profiles");
-            return trailers_only(code::UNIMPLEMENTED, &message, None);
         };
-        let export = self.export_grpc(signal, &head.headers, &mut body);
-        let passed = |timeout| {
-            Err(Refusal::TooSlow(format!(
-                "the call's deadline of {timeout:?} has passed"
-            )))
-        };
-        let outcome = match grpc_timeout(&head.headers) {
-            None => export.await,
-            // An answer after the client's deadline is read by nobody; the work for it ends there too, and is
-            // not begun when there is no time for it.
-            Some(timeout) if started.elapsed() >= timeout => passed(timeout),
-            Some(timeout) => tokio::time::timeout(timeout, export)
-                .await
-                .unwrap_or_else(|_| passed(timeout)),
->>>>>>> h3
-        };
-        let outcome = in_time(&head.headers, self.export_grpc(signal, &head.headers, &mut body)).await;
+        let outcome = in_time(
+            started,
+            &head.headers,
+            self.export_grpc(signal, &head.headers, &mut body),
+        )
+        .await;
         match outcome {
             Ok(taken) => success(taken),
             Err(refusal) => {
@@ -159,17 +140,24 @@ pub(super) fn message_encoding(headers: &HeaderMap) -> Result<Encoding, Refusal>
     }
 }
 
-/// The work of a call, for as long as its caller waits: an answer after that is read by nobody.
+/// The work of a call that came at `started`, for as long as its caller waits: an answer after that is read by nobody,
+/// and work is not begun when there is no time for it.
 pub(super) async fn in_time<T>(
+    started: Instant,
     headers: &HeaderMap,
     work: impl Future<Output = Result<T, Refusal>>,
 ) -> Result<T, Refusal> {
+    let passed = |timeout: Duration| {
+        Err(Refusal::TooSlow(format!(
+            "the call's deadline of {timeout:?} has passed"
+        )))
+    };
     match grpc_timeout(headers) {
         None => work.await,
-        Some(timeout) => tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
-            let passed = format!("the call's deadline of {timeout:?} has passed");
-            Err(Refusal::TooSlow(passed))
-        }),
+        Some(timeout) if started.elapsed() >= timeout => passed(timeout),
+        Some(timeout) => tokio::time::timeout(timeout, work)
+            .await
+            .unwrap_or_else(|_| passed(timeout)),
     }
 }
 

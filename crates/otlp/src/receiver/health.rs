@@ -89,7 +89,7 @@ impl Inner {
         headers: &HeaderMap,
         body: &mut Incoming,
     ) -> Response<ReplyBody> {
-        let service = match in_time(headers, self.asked_for(headers, body)).await {
+        let service = match in_time(std::time::Instant::now(), headers, self.asked_for(headers, body)).await {
             Ok(service) => service,
             Err(refusal) => return failure(&refusal),
         };

@@ -343,12 +343,23 @@ fn any(value: Option<Value<'_>>) -> Option<String> {
         Value::Bool(value) => format!("b{value}"),
         Value::Int(value) => format!("i{value}"),
         Value::Double(value) => format!("d{}", value.to_bits()),
-        Value::Array(array) => format!("a{:?}", array.values().map(any).collect::<Vec<_>>()),
-        Value::Map(map) => format!("m{:?}", map.pairs().map(key_value).collect::<Vec<_>>()),
+        Value::Array(array) => format!("a{}", list(array.values().map(any))),
+        Value::Map(map) => format!("m{}", pairs(map.pairs().map(key_value))),
         Value::Bytes(bytes) => format!("y{bytes:?}"),
         Value::StringIndex(index) => format!("x{index}"),
         other => panic!("{other:?}"),
     })
+}
+
+/// Each with its length: quoting would double its escapes with every level.
+fn list(values: impl Iterator<Item = Option<String>>) -> String {
+    values
+        .map(|value| value.map_or_else(|| "-".to_owned(), |text| format!("{}:{text}", text.len())))
+        .collect()
+}
+
+fn pairs(pairs: impl Iterator<Item = (String, Option<String>)>) -> String {
+    list(pairs.flat_map(|(key, value)| [Some(key), value]))
 }
 
 fn same(value: common::any_value::Value) -> String {
@@ -359,16 +370,13 @@ fn same(value: common::any_value::Value) -> String {
         Value::IntValue(value) => format!("i{value}"),
         Value::DoubleValue(value) => format!("d{}", value.to_bits()),
         Value::ArrayValue(array) => {
-            let values: Vec<_> = array.values.into_iter().map(|any| any.value.map(same)).collect();
-            format!("a{values:?}")
+            let values = array.values.into_iter().map(|any| any.value.map(same));
+            format!("a{}", list(values))
         }
-        Value::KvlistValue(list) => {
-            let pairs: Vec<_> = list
-                .values
-                .into_iter()
-                .map(|pair| (pair.key, pair.value.and_then(|any| any.value).map(same)))
-                .collect();
-            format!("m{pairs:?}")
+        Value::KvlistValue(map) => {
+            let entries = map.values.into_iter();
+            let entries = entries.map(|pair| (pair.key, pair.value.and_then(|any| any.value).map(same)));
+            format!("m{}", pairs(entries))
         }
         Value::BytesValue(bytes) => format!("y{bytes:?}"),
         Value::StringValueStrindex(index) => format!("x{index}"),
