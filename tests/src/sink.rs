@@ -80,6 +80,8 @@ pub struct Arrived {
     pub version: Version,
     /// Its headers.
     pub headers: HeaderMap,
+    /// The body as it came, without gRPC's prefix.
+    pub wire: Bytes,
     /// The request message, in protobuf unless the exporter was told to send JSON.
     pub body: Bytes,
 }
@@ -302,6 +304,10 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
     let Some(kind) = Kind::of_path(head.uri.path()) else {
         return Ok(reply(grpc, &Answer::Http(404, None), &content_type));
     };
+    let wire = match grpc {
+        true => body.slice(5.min(body.len())..),
+        false => body.clone(),
+    };
     let message = match grpc {
         true => {
             let length = u32::from_be_bytes(body[1..5].try_into().unwrap()) as usize;
@@ -324,6 +330,7 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
         grpc,
         version: head.version,
         headers: head.headers,
+        wire,
         body: message,
     };
     let script = shared.script.lock().unwrap().clone();
@@ -486,7 +493,8 @@ fn inflate(encoding: &str, body: Bytes, grpc: bool) -> Bytes {
                 .read_to_end(&mut out)
                 .unwrap(),
         ),
-        "zstd" => out = ::zstd::decode_all(&body[..]).unwrap(),
+        // Frames up to the first broken one: a destination that reads on would refuse, this one tells what came.
+        "zstd" => drop(::zstd::Decoder::new(&body[..]).unwrap().read_to_end(&mut out)),
         "deflate" | "zlib" => drop(
             flate2::read::ZlibDecoder::new(&body[..])
                 .read_to_end(&mut out)

@@ -10,6 +10,7 @@ mod file;
 mod grpc;
 mod http;
 mod options;
+mod pass_through;
 mod protobuf;
 mod stamp;
 mod status;
@@ -22,3 +23,4 @@ pub use options::{
     BodyEncoding, ExporterError, GRPC_REQUEST_BYTES, GrpcExporterOptions, HTTP_REQUEST_BYTES,
     HttpExporterOptions, MAX_REQUEST_BYTES,
 };
+pub use pass_through::PassThroughMode;

@@ -168,9 +168,15 @@ impl Inner {
     async fn take(&self, signal: Signal, received: Received, patience: Duration) -> Result<Taken, Refusal> {
         let Received {
             body,
-            permit,
+            mut permit,
             wire_bytes,
+            compressed,
         } = received;
+        let kept = compressed.filter(|kept| self.intake.keeps_frames(signal, kept.frame.encoding));
+        let frame = kept.map(|kept| {
+            permit.absorb(kept.permit);
+            kept.frame
+        });
         let scan = heavy(body.len(), || {
             sluice_wire::validate(kind(signal), self.settings.validation, &body)
         })
@@ -179,7 +185,7 @@ impl Inner {
         let payload = Payload {
             signal,
             body,
-            frame: None,
+            frame,
             items: scan.items,
             tenant: TenantId::DEFAULT,
             received_at: Instant::now(),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice_payload::{Frame, Signal};
+use sluice_payload::{Encoding, Frame, Signal};
 
 /// A run of payload slices that becomes one export request. Laid end to end, the bodies of the
 /// parts are one valid `Export*ServiceRequest`.
@@ -87,6 +87,11 @@ pub trait Exporter: Send + Sync + 'static {
     /// The largest request body, in bytes before compression, that the destination is expected to
     /// take; batches are cut below it.
     fn max_request_bytes(&self) -> usize;
+
+    /// The compressed frames it can send on as they came: receivers then keep those ([`Part::frame`]).
+    fn passes_through(&self) -> Option<Encoding> {
+        None
+    }
 
     /// Flushes and closes what can be closed, at shutdown after the last export.
     fn shutdown<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_journal::{Confirm, Confirmed, Cost, Full, Journal};
-use sluice_payload::{Payload, Signal};
+use sluice_payload::{Encoding, Payload, Signal};
 use sluice_telemetry::DropReason;
 use tokio::time::Instant;
+
+use crate::Exporter;
 
 /// When a receiver answers "accepted".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +20,22 @@ pub enum AckLevel {
 }
 
 /// One pipeline as a receiver sees it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Route {
     /// Its journal.
     pub journal: Journal,
     /// When its payloads are acknowledged.
     pub ack: AckLevel,
+    /// The exporters that can send compressed frames on as they came.
+    pub passing_through: Vec<Arc<dyn Exporter>>,
     /// How long a payload waits for room in the journal at least (`block_on_overflow`), whatever its own patience.
     pub block_for: Duration,
+}
+
+impl std::fmt::Debug for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Route({:?}, {:?})", self.journal, self.ack)
+    }
 }
 
 /// Why a payload was not taken.
@@ -67,6 +77,14 @@ impl Intake {
     /// Whether any pipeline takes this signal.
     pub fn takes(&self, signal: Signal) -> bool {
         !self.routes[signal as usize].is_empty()
+    }
+
+    /// Whether a compressed frame of `encoding` may be of use to an exporter.
+    pub fn keeps_frames(&self, signal: Signal, encoding: Encoding) -> bool {
+        let mut exporters = self.routes[signal as usize]
+            .iter()
+            .flat_map(|route| &route.passing_through);
+        exporters.any(|exporter| exporter.passes_through() == Some(encoding))
     }
 
     /// Puts a payload into every pipeline of its signal, all or none, and waits as long as their

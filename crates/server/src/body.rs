@@ -7,11 +7,11 @@ use bytes::{Buf, Bytes};
 use http_body::Body;
 use http_body_util::BodyExt;
 use sluice_admission::Permit;
-use sluice_payload::Encoding;
+use sluice_payload::{Encoding, Frame};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::{InflateError, Refusal, Visit, inflate, inflated_size};
+use crate::{InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
 
 /// A body of unknown length is reserved in steps that start here and double.
 const FIRST_STEP_BYTES: u64 = 64 << 10;
@@ -60,6 +60,17 @@ pub struct Received {
     /// Bytes that came over the wire.
     pub wire_bytes: u64,
     /// What it is charged.
+    pub permit: Permit,
+    /// What it came in, if it was compressed and what came can be sent on as it is.
+    pub compressed: Option<Compressed>,
+}
+
+/// A body as it came over the wire.
+#[derive(Debug)]
+pub struct Compressed {
+    /// The frames.
+    pub frame: Frame,
+    /// What they are charged.
     pub permit: Permit,
 }
 
@@ -149,6 +160,7 @@ async fn finish(
             body: raw,
             wire_bytes,
             permit,
+            compressed: None,
         });
     }
     let declared = inflated_size(encoding, &raw).map_err(|error| Refusal::Broken(error.to_string()))?;
@@ -163,8 +175,10 @@ async fn finish(
     loop {
         match heavy(raw.len().max(cap as usize), || inflate(encoding, &raw, cap, cap)).await {
             Ok(mut body) => {
-                drop(raw);
-                drop(permit);
+                let compressed = is_portable(encoding, &raw).then(|| Compressed {
+                    frame: Frame { encoding, bytes: raw },
+                    permit,
+                });
                 // What is kept is charged, spare capacity included; too much of it is not kept.
                 if body.capacity() - body.len() > body.len() / SPARE_CAPACITY {
                     body.shrink_to_fit();
@@ -174,6 +188,7 @@ async fn finish(
                     body: body.into(),
                     wire_bytes,
                     permit: room,
+                    compressed,
                 });
             }
             Err(InflateError::Larger(_)) if cap >= limits.max_bytes => {

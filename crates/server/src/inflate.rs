@@ -77,6 +77,47 @@ fn zstd_size(mut compressed: &[u8]) -> Result<Option<u64>, InflateError> {
     Ok(Some(total))
 }
 
+/// Whether `compressed`, which inflates, is worth keeping for others to read: laid end to end with more of the same
+/// it is still one body, and no reader needs a larger window for it than we allow.
+pub fn is_portable(encoding: Encoding, compressed: &[u8]) -> bool {
+    match encoding {
+        Encoding::Gzip => true,
+        Encoding::Zstd => zstd_windows_are_ordinary(compressed),
+        Encoding::Identity | Encoding::Zlib | Encoding::Snappy | Encoding::Lz4 => false,
+    }
+}
+
+/// Reads the header of every frame (RFC 8878, 3.1.1.1).
+fn zstd_windows_are_ordinary(mut compressed: &[u8]) -> bool {
+    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    const SINGLE_SEGMENT: u8 = 0x20;
+    const SMALLEST_WINDOW_LOG: u32 = 10;
+    while !compressed.is_empty() {
+        let Some([a, b, c, d, descriptor, window, ..]) = compressed.first_chunk::<6>().copied() else {
+            return false;
+        };
+        if [a, b, c, d] != MAGIC {
+            return false;
+        }
+        let ordinary = match descriptor & SINGLE_SEGMENT {
+            0 => {
+                SMALLEST_WINDOW_LOG + u32::from(window >> 3) + u32::from(window & 7 != 0)
+                    <= MAX_ZSTD_WINDOW_LOG
+            }
+            // One segment: the content is the window.
+            _ => zstd_safe::get_frame_content_size(compressed)
+                .is_ok_and(|size| size.is_some_and(|size| size <= 1 << MAX_ZSTD_WINDOW_LOG)),
+        };
+        match zstd_safe::find_frame_compressed_size(compressed) {
+            Ok(len) if ordinary && (1..=compressed.len()).contains(&len) => {
+                compressed = &compressed[len..];
+            }
+            _ => return false,
+        }
+    }
+    true
+}
+
 /// ISIZE of the last member: exact for one member below 4 GiB, which is what SDKs send; too small
 /// for several, and then inflation asks for more.
 fn gzip_size(compressed: &[u8]) -> Option<u64> {
@@ -265,6 +306,30 @@ mod tests {
         let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
         e.write_all(data).unwrap();
         e.finish().unwrap()
+    }
+
+    /// Scenario: frames with a window as large as readers allow, one larger, frames laid end to end, a skippable one.
+    /// Guarantees: only what any reader takes counts as portable.
+    #[test]
+    fn portable_frames() {
+        let with_window = |log| {
+            let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            e.window_log(log).unwrap();
+            e.write_all(&text()).unwrap();
+            e.finish().unwrap()
+        };
+        let ordinary = with_window(MAX_ZSTD_WINDOW_LOG);
+        assert!(is_portable(Encoding::Zstd, &ordinary));
+        assert!(!is_portable(
+            Encoding::Zstd,
+            &with_window(MAX_ZSTD_WINDOW_LOG + 1)
+        ));
+        let sized = zstd::bulk::compress(&text(), 1).unwrap();
+        assert!(is_portable(Encoding::Zstd, &[&sized[..], &ordinary].concat()));
+        let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9][..], &sized].concat();
+        assert!(!is_portable(Encoding::Zstd, &skippable));
+        assert!(is_portable(Encoding::Gzip, &gzip(&text())));
+        assert!(!is_portable(Encoding::Snappy, b"x"));
     }
 
     fn samples(data: &[u8]) -> Vec<(Encoding, Vec<u8>, bool)> {

@@ -19,11 +19,11 @@ mod reply;
 mod tls;
 
 pub use auth::{Authenticator, BasicAuth, BearerAuth, Unauthorized, Verify};
-pub use body::{BodyLimits, Received, aside, collect_framed, drain, heavy, receive};
+pub use body::{BodyLimits, Compressed, Received, aside, collect_framed, drain, heavy, receive};
 pub use connection::{ConnectionSettings, Listener, Peer, Serve};
 pub use endpoint::{BindError, bind};
 pub use head::{HeadFault, check_head};
-pub use inflate::{InflateError, inflate, inflated_size};
+pub use inflate::{InflateError, inflate, inflated_size, is_portable};
 pub use intake_gate::{Gate, Visit};
 pub use refusal::Refusal;
 pub use reply::ReplyBody;

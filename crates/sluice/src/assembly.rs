@@ -142,12 +142,21 @@ impl Gateway {
                 .exporters
                 .iter()
                 .any(|id| queue_of(id).is_some_and(|queue| queue.block_on_overflow));
+            let passing_through = (pipeline.exporters.iter())
+                .filter_map(|id| {
+                    built
+                        .get(id)
+                        .filter(|exporter| exporter.passes_through().is_some())
+                        .cloned()
+                })
+                .collect();
             let block_for = if blocking { BLOCKING_WAIT } else { Duration::ZERO };
             routes.push((
                 pipeline,
                 Route {
                     journal,
                     ack,
+                    passing_through,
                     block_for,
                 },
             ));

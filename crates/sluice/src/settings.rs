@@ -38,7 +38,8 @@ pub use extensions::{
 pub use htpasswd::Htpasswd;
 pub use id::ComponentId;
 pub use network::{
-    Auth, ClientTls, Compression, CompressionParams, Headers, ListenAddress, ServerTls, TlsVersion,
+    Auth, ClientTls, Compression, CompressionParams, Headers, ListenAddress, Passthrough, ServerTls,
+    TlsVersion,
 };
 pub use outputs::{DebugExporter, FileCompression, FileExporter, FileFormat, Rotation, Verbosity};
 pub use pipelines::{Ack, Pipeline};

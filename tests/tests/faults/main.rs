@@ -5,6 +5,7 @@
 
 mod destination;
 mod ledger;
+mod pass_through;
 mod shutdown;
 
 use sluice_tests::{Gateway, Kind, grpc_call, post, sample};

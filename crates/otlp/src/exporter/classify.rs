@@ -97,6 +97,7 @@ impl Code {
     pub(crate) const OK: Code = Code(0);
     pub(crate) const CANCELLED: Code = Code(1);
     pub(crate) const UNKNOWN: Code = Code(2);
+    pub(crate) const INVALID_ARGUMENT: Code = Code(3);
     pub(crate) const DEADLINE_EXCEEDED: Code = Code(4);
     pub(crate) const PERMISSION_DENIED: Code = Code(7);
     pub(crate) const RESOURCE_EXHAUSTED: Code = Code(8);

@@ -16,12 +16,15 @@ use sluice_client::{
     Answer, Client, ClientSettings, Compression, Credentials, Destination, MAX_ANSWER_BYTES, Protocol,
     SendError, Slices, compress_slices, inflate,
 };
-use sluice_payload::Signal;
+use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
+use tokio::time::Instant;
 
 use super::classify::{self, Code};
 use super::fallback::Negotiated;
+use super::http::cannot_compress;
 use super::options::{self, ExporterError, GrpcExporterOptions, MAX_REQUEST_BYTES};
+use super::pass_through::{PassThrough, Probed};
 use super::protobuf;
 use super::status::{self, BodyFormat, words};
 
@@ -56,6 +59,7 @@ pub struct GrpcExporter {
     credentials: Credentials,
     compression: Negotiated,
     level: i32,
+    pass_through: Option<PassThrough>,
     timeout: Duration,
     max_request_bytes: usize,
 }
@@ -103,6 +107,7 @@ impl GrpcExporter {
             level: options
                 .compression_level
                 .unwrap_or(options.compression.default_level()),
+            pass_through: PassThrough::new(options.pass_through, options.compression),
             timeout: options.timeout,
             max_request_bytes: options.max_request_bytes.min(MAX_REQUEST_BYTES),
         })
@@ -123,17 +128,62 @@ impl GrpcExporter {
             return Verdict::TooLarge { reason };
         }
         let compression = self.compression.current();
-        let body = match self.body(batch, compression).await {
-            Ok(body) => body,
-            Err(verdict) => return verdict,
-        };
         let (path, headers) = match (self.path(batch.signal), self.headers(compression)) {
             (Ok(path), Ok(headers)) => (path, headers),
             (Err(error), _) | (_, Err(error)) => return classify::unanswered(&error),
         };
-        match self.client.post(&path, headers, &body, self.timeout).await {
+        let frames = self
+            .pass_through
+            .as_ref()
+            .filter(|frames| frames.applies(batch, compression));
+        if let Some(frames) = frames
+            && frames.probe_is_due(Instant::now())
+        {
+            frames.probed(self.probe(&path, headers.clone(), frames).await);
+        }
+        let frames = frames.filter(|frames| frames.is_read());
+        let body = match frames {
+            Some(frames) => frames
+                .assemble(batch, self.level)
+                .await
+                .map_err(cannot_compress)
+                .map(|frames| {
+                    Slices::new(std::iter::once(prefix(true, frames.len())).chain(frames.iter().cloned()))
+                }),
+            None => self.body(batch, compression).await,
+        };
+        let body = match body {
+            Ok(body) => body,
+            Err(verdict) => return verdict,
+        };
+        let verdict = match self.client.post(&path, headers, &body, self.timeout).await {
             Ok(answer) => self.verdict(&answer, compression, items),
             Err(error) => classify::unanswered(&error),
+        };
+        match (frames, verdict) {
+            (Some(frames), Verdict::PayloadFault { reason }) => frames.refused(reason),
+            (_, verdict) => verdict,
+        }
+    }
+
+    async fn probe(&self, path: &PathAndQuery, headers: HeaderMap, frames: &PassThrough) -> Probed {
+        let Ok(body) = frames.probe() else {
+            return Probed::Inconclusive;
+        };
+        let body = Slices::new([prefix(true, body.len()), body]);
+        let Ok(answer) = self.client.post(path, headers, &body, self.timeout).await else {
+            return Probed::Inconclusive;
+        };
+        let status = answer
+            .trailers
+            .as_ref()
+            .and_then(outcome)
+            .or_else(|| outcome(&answer.headers));
+        match status.map(|status| status.code) {
+            Some(Code::OK) => Probed::Taken,
+            // grpc-go and tonic answer a message they cannot decompress with INTERNAL, others blame the argument.
+            Some(Code::INVALID_ARGUMENT | Code::INTERNAL) => Probed::Refused,
+            _ => Probed::Inconclusive,
         }
     }
 
@@ -147,10 +197,7 @@ impl GrpcExporter {
         let packed = compress_slices(wire_compression(compression), self.level, &Slices::new(parts)).await;
         match packed {
             Ok(packed) => Ok(Slices::new([prefix(true, packed.len()), packed])),
-            Err(error) => Err(Verdict::Retry {
-                after: None,
-                reason: format!("cannot compress: {error}"),
-            }),
+            Err(error) => Err(cannot_compress(error)),
         }
     }
 
@@ -228,6 +275,10 @@ impl Exporter for GrpcExporter {
 
     fn max_request_bytes(&self) -> usize {
         self.max_request_bytes
+    }
+
+    fn passes_through(&self) -> Option<Encoding> {
+        self.pass_through.as_ref()?.encoding()
     }
 
     fn shutdown<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

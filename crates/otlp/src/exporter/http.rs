@@ -11,12 +11,14 @@ use sluice_client::{
     Answer, Client, ClientSettings, Compression, Credentials, Destination, InvalidEndpoint, MAX_ANSWER_BYTES,
     Slices, compress_slices, inflate,
 };
-use sluice_payload::Signal;
+use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
+use tokio::time::Instant;
 
 use super::classify;
 use super::fallback::Negotiated;
 use super::options::{self, BodyEncoding, ExporterError, HttpExporterOptions, MAX_REQUEST_BYTES};
+use super::pass_through::{PassThrough, PassThroughMode, Probed};
 use super::status::{self, BodyFormat};
 use crate::json;
 
@@ -29,6 +31,7 @@ pub struct HttpExporter {
     credentials: Credentials,
     compression: Negotiated,
     level: i32,
+    pass_through: Option<PassThrough>,
     encoding: BodyEncoding,
     timeout: Duration,
     max_request_bytes: usize,
@@ -90,12 +93,17 @@ impl HttpExporter {
             return Err(ExporterError::NoEndpoint);
         }
         let compression = options.compression;
+        let pass_through = match options.encoding {
+            BodyEncoding::Protobuf => options.pass_through,
+            BodyEncoding::Json => PassThroughMode::Never,
+        };
         Ok(Self {
             routes,
             headers,
             credentials: options::credentials(&options.auth)?,
             compression: Negotiated::new(compression),
             level: options.compression_level.unwrap_or(compression.default_level()),
+            pass_through: PassThrough::new(pass_through, compression),
             encoding: options.encoding,
             timeout: options.timeout,
             max_request_bytes: options.max_request_bytes.min(MAX_REQUEST_BYTES),
@@ -123,17 +131,50 @@ impl HttpExporter {
             };
         };
         let compression = self.compression.current();
-        let body = match self.body(batch, compression).await {
-            Ok(body) => body,
-            Err(verdict) => return verdict,
-        };
         let headers = match self.headers(compression) {
             Ok(headers) => headers,
             Err(error) => return classify::unanswered(&error),
         };
-        match route.client.post(&route.path, headers, &body, self.timeout).await {
+        let frames = self
+            .pass_through
+            .as_ref()
+            .filter(|frames| frames.applies(batch, compression));
+        if let Some(frames) = frames
+            && frames.probe_is_due(Instant::now())
+        {
+            frames.probed(self.probe(route, headers.clone(), frames).await);
+        }
+        let frames = frames.filter(|frames| frames.is_read());
+        let body = match frames {
+            Some(frames) => frames.assemble(batch, self.level).await.map_err(cannot_compress),
+            None => self.body(batch, compression).await,
+        };
+        let body = match body {
+            Ok(body) => body,
+            Err(verdict) => return verdict,
+        };
+        let verdict = match route.client.post(&route.path, headers, &body, self.timeout).await {
             Ok(answer) => self.verdict(answer, compression, items),
             Err(error) => classify::unanswered(&error),
+        };
+        match (frames, verdict) {
+            (Some(frames), Verdict::PayloadFault { reason }) => frames.refused(reason),
+            (_, verdict) => verdict,
+        }
+    }
+
+    async fn probe(&self, route: &Route, headers: HeaderMap, frames: &PassThrough) -> Probed {
+        let Ok(body) = frames.probe() else {
+            return Probed::Inconclusive;
+        };
+        let answer = route
+            .client
+            .post(&route.path, headers, &body.into(), self.timeout)
+            .await;
+        match answer.map(|answer| answer.status) {
+            Ok(status) if status.is_success() => Probed::Taken,
+            Ok(StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) => Probed::Refused,
+            Ok(_) | Err(_) => Probed::Inconclusive,
         }
     }
 
@@ -155,10 +196,7 @@ impl HttpExporter {
             return Ok(body);
         }
         let packed = compress_slices(compression, self.level, &body).await;
-        packed.map(Slices::from).map_err(|e| Verdict::Retry {
-            after: None,
-            reason: format!("cannot compress: {e}"),
-        })
+        packed.map(Slices::from).map_err(cannot_compress)
     }
 
     fn headers(&self, compression: Compression) -> Result<HeaderMap, sluice_client::SendError> {
@@ -224,6 +262,14 @@ impl HttpExporter {
     }
 }
 
+/// Only for want of memory.
+pub(super) fn cannot_compress(error: std::io::Error) -> Verdict {
+    Verdict::Retry {
+        after: None,
+        reason: format!("cannot compress: {error}"),
+    }
+}
+
 impl Exporter for HttpExporter {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
         Box::pin(self.send(batch))
@@ -231,6 +277,10 @@ impl Exporter for HttpExporter {
 
     fn max_request_bytes(&self) -> usize {
         self.max_request_bytes
+    }
+
+    fn passes_through(&self) -> Option<Encoding> {
+        self.pass_through.as_ref()?.encoding()
     }
 
     fn shutdown<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -8,6 +8,8 @@ use sluice_client::{
     InvalidEndpoint, Protocol, SendError, TlsError,
 };
 
+use super::pass_through::PassThroughMode;
+
 /// No request is larger than this before compression, whatever is configured: the OTLP
 /// specification's limit for servers, and so the most a client may send (C5).
 pub const MAX_REQUEST_BYTES: usize = 64 * 1024 * 1024;
@@ -82,6 +84,8 @@ pub struct HttpExporterOptions {
     pub compression: Compression,
     /// The level, where the compression has levels; ours if absent.
     pub compression_level: Option<i32>,
+    /// Whether compressed frames are sent on as they came.
+    pub pass_through: PassThroughMode,
     /// How bodies are written.
     pub encoding: BodyEncoding,
     /// The HTTP version.
@@ -112,6 +116,7 @@ impl Default for HttpExporterOptions {
             // The one compression every OTLP server must read; zstd costs less where it is known to be read.
             compression: Compression::Gzip,
             compression_level: None,
+            pass_through: PassThroughMode::Never,
             encoding: BodyEncoding::Protobuf,
             protocol: Protocol::Http1,
             // The Collector's. Large bodies over slow links need it, and a retry costs the whole body again.
@@ -139,6 +144,8 @@ pub struct GrpcExporterOptions {
     pub compression: Compression,
     /// The level, where the compression has levels; ours if absent.
     pub compression_level: Option<i32>,
+    /// Whether compressed frames are sent on as they came.
+    pub pass_through: PassThroughMode,
     /// Everything one call does, connecting included.
     pub timeout: Duration,
     /// Making connections.
@@ -159,6 +166,7 @@ impl Default for GrpcExporterOptions {
             // The one compression every OTLP server must read; zstd costs less where it is known to be read.
             compression: Compression::Gzip,
             compression_level: None,
+            pass_through: PassThroughMode::Never,
             // Twice the Collector's: its 5 s include no first connection, and a call that is given
             // up late is cheaper than one that is sent twice.
             timeout: Duration::from_secs(10),

@@ -195,6 +195,7 @@ impl Inner {
             body: wire.into(),
             wire_bytes: received.wire_bytes,
             permit,
+            compressed: None,
         })
     }
 

@@ -96,6 +96,7 @@ async fn what_is_kept_is_charged_and_little_is_kept() {
                     body,
                     permit,
                     wire_bytes,
+                    ..
                 } = received.unwrap();
                 let case = format!("{encoding} {zeros} {length:?}");
                 assert!(body == content, "{case}");

@@ -25,6 +25,7 @@ pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Resul
                 auth: credentials(grpc.auth.as_ref(), settings)?,
                 compression: compression(grpc.compression, true),
                 compression_level: level(grpc.compression_params),
+                pass_through: pass_through(grpc.passthrough),
                 timeout: timeout(grpc.timeout),
                 http2: http2(grpc.keepalive.as_ref(), grpc.connections),
                 ..Default::default()
@@ -57,6 +58,7 @@ pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Resul
                 auth: credentials(http.auth.as_ref(), settings)?,
                 compression: compression(http.compression, false),
                 compression_level: level(http.compression_params),
+                pass_through: pass_through(http.passthrough),
                 encoding: match http.encoding {
                     settings::BodyEncoding::Proto => otlp::BodyEncoding::Protobuf,
                     settings::BodyEncoding::Json => otlp::BodyEncoding::Json,
@@ -182,6 +184,14 @@ fn timeout(configured: Duration) -> Duration {
 
 fn level(params: settings::CompressionParams) -> Option<i32> {
     params.level.filter(|level| *level != 0)
+}
+
+fn pass_through(passthrough: settings::Passthrough) -> otlp::PassThroughMode {
+    match passthrough {
+        settings::Passthrough::Never => otlp::PassThroughMode::Never,
+        settings::Passthrough::Probe => otlp::PassThroughMode::Probe,
+        settings::Passthrough::Always => otlp::PassThroughMode::Always,
+    }
 }
 
 fn compression(compression: settings::Compression, grpc: bool) -> client::Compression {

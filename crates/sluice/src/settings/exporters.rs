@@ -7,7 +7,10 @@ use serde::de::IgnoredAny;
 use sluice_config::{ByteSize, Node, Report};
 use sluice_payload::Signal;
 
-use super::network::{Auth, ClientTls, Compression, CompressionParams, Headers, check_endpoint, check_level};
+use super::network::{
+    Auth, ClientTls, Compression, CompressionParams, Headers, Passthrough, check_endpoint, check_level,
+    check_passthrough,
+};
 use super::outputs::{DebugExporter, FileExporter};
 use super::queue::{Retry, SendingQueue};
 use super::scope::Scope;
@@ -63,6 +66,8 @@ pub struct OtlpGrpcExporter {
     pub compression: Compression,
     /// The compression level.
     pub compression_params: CompressionParams,
+    /// Whether compressed requests are sent on as they came; absent: never. Our own key.
+    pub passthrough: Passthrough,
     /// How long one attempt may take; absent: 5s. Zero: as long as it likes.
     pub timeout: Duration,
     /// What happens after a retryable failure.
@@ -93,6 +98,7 @@ impl Default for OtlpGrpcExporter {
             auth: None,
             compression: Compression::Gzip,
             compression_params: CompressionParams::default(),
+            passthrough: Passthrough::Never,
             timeout: Duration::from_secs(5),
             retry_on_failure: Retry::default(),
             sending_queue: SendingQueue::default(),
@@ -166,6 +172,7 @@ pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<
         );
     }
     check_level(&mut scope, exporter.compression, exporter.compression_params);
+    check_passthrough(&mut scope, exporter.compression, exporter.passthrough);
     check_connections(&mut scope, exporter.connections);
     exporter.retry_on_failure.check(&mut scope);
     exporter.sending_queue.check(&mut scope);
@@ -210,6 +217,8 @@ pub struct OtlpHttpExporter {
     pub compression: Compression,
     /// The compression level.
     pub compression_params: CompressionParams,
+    /// Whether compressed requests are sent on as they came; absent: never. Our own key.
+    pub passthrough: Passthrough,
     /// How long one attempt may take; absent: 30s. Zero: as long as it likes.
     pub timeout: Duration,
     /// Protobuf or JSON.
@@ -256,6 +265,7 @@ impl Default for OtlpHttpExporter {
             auth: None,
             compression: Compression::Gzip,
             compression_params: CompressionParams::default(),
+            passthrough: Passthrough::Never,
             timeout: Duration::from_secs(30),
             encoding: BodyEncoding::Proto,
             retry_on_failure: Retry::default(),
@@ -374,6 +384,7 @@ pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<
     exporter.tls.check(&mut scope, &["tls"]);
     exporter.headers.check(&mut scope, &["headers"]);
     check_level(&mut scope, exporter.compression, exporter.compression_params);
+    check_passthrough(&mut scope, exporter.compression, exporter.passthrough);
     check_connections(&mut scope, exporter.connections);
     for duration in [
         &mut exporter.http2_read_idle_timeout,

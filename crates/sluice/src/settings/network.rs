@@ -416,6 +416,29 @@ pub struct CompressionParams {
     pub level: Option<i32>,
 }
 
+/// `passthrough:`, our own key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Passthrough {
+    /// Everything is compressed here.
+    #[default]
+    Never,
+    /// Frames are passed through once the destination has shown that it reads all of a body's.
+    Probe,
+    /// Frames are passed through: the operator knows that the destination reads them all.
+    Always,
+}
+
+/// What can be laid end to end.
+pub(super) fn check_passthrough(scope: &mut Scope<'_>, compression: Compression, passthrough: Passthrough) {
+    if passthrough != Passthrough::Never && !matches!(compression, Compression::Gzip | Compression::Zstd) {
+        scope.warn(
+            &["passthrough"],
+            "has no effect here: only zstd and gzip bodies can be laid end to end",
+        );
+    }
+}
+
 /// The levels the codecs take.
 pub(super) fn check_level(scope: &mut Scope<'_>, compression: Compression, params: CompressionParams) {
     let Some(level) = params.level.filter(|level| *level != 0) else {
