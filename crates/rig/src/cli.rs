@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sluice_loadgen::{Signal, Spec};
 
+use crate::compare::{self, CompareArgs};
 use crate::floor::{self, FloorArgs};
 use crate::load::{self, Bodies, Encoding, Pace, Plan, Protocol};
 use crate::sink::{Check, Script, Sink, SinkOptions};
@@ -19,7 +20,7 @@ const CALLS_PER_CONNECTION: u32 = 2;
 #[command(
     name = "sluice-rig",
     version,
-    about = "Load and a counting sink for telemetry gateways"
+    about = "Load, a counting sink, and the comparison of telemetry gateways at equal work"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -34,6 +35,8 @@ enum Command {
     Sink(SinkArgs),
     /// Forward OTLP/HTTP with none of a gateway's duties: what any gateway on this stack must at least pay.
     Floor(FloorArgs),
+    /// Measure gateways side by side, and write a report.
+    Compare(Box<CompareArgs>),
 }
 
 #[derive(Args, Debug)]
@@ -205,6 +208,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Load(args) => run_load(*args),
         Command::Sink(args) => run_sink(args),
         Command::Floor(args) => floor::run(args),
+        Command::Compare(args) => compare::run(*args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

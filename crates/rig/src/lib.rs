@@ -12,6 +12,7 @@
 
 pub mod account;
 mod cli;
+mod compare;
 pub mod control;
 mod floor;
 pub mod histogram;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,7 @@ pub(crate) struct Intake {
     first_malformed: Mutex<Option<String>>,
     accounts: Mutex<[Account; 3]>,
     kept: Mutex<Vec<Kept>>,
-    recognisers: RwLock<[Recogniser; 3]>,
+    recognisers: RwLock<[Arc<Recogniser>; 3]>,
     faults: Mutex<Option<FaultState>>,
 }
 
@@ -138,7 +139,7 @@ impl Intake {
     }
 
     /// The outlines by which resources may be recognised without reading them, if there are any.
-    pub(crate) fn recogniser(&self, signal: Option<Signal>, encoding: &str) -> Option<Recogniser> {
+    pub(crate) fn recogniser(&self, signal: Option<Signal>, encoding: &str) -> Option<Arc<Recogniser>> {
         if self.check != Check::Later || !is_identity(encoding) {
             return None;
         }
@@ -149,7 +150,7 @@ impl Intake {
 
     pub(crate) fn set_outlines(&self, outlines: &Outlines) -> Result<(), String> {
         let (signal, outlines) = outlines.read()?;
-        self.recognisers.write()[signal.index()].add(&outlines);
+        Arc::make_mut(&mut self.recognisers.write()[signal.index()]).add(&outlines);
         Ok(())
     }
 

@@ -56,10 +56,12 @@ impl Recogniser {
     pub(crate) fn add(&mut self, outlines: &[Outline]) {
         for outline in outlines {
             let at = self.0.iter().position(|length| length.len == outline.len);
-            let mut known = at.map_or_else(Vec::new, |at| self.0.swap_remove(at).outlines.clone());
-            if !known.contains(outline) {
-                known.push(*outline);
+            if at.is_some_and(|at| self.0[at].outlines.contains(outline)) {
+                continue;
             }
+            // A length with a new outline has to earn its trust anew.
+            let mut known = at.map_or_else(Vec::new, |at| self.0.swap_remove(at).outlines.clone());
+            known.push(*outline);
             // Both ids have at most eight bytes.
             let head = known.iter().map(|outline| outline.id_at + 8).max().unwrap_or(0);
             let tail = known.iter().map(|outline| outline.last_id_at).min().unwrap_or(0);
