@@ -155,8 +155,8 @@ struct SinkArgs {
     /// How closely to look: every item at once, most of it later and cheaply, or bytes only.
     #[arg(long, value_enum, default_value = "now")]
     check: Check,
-    /// What to do wrong: rules such as "every 10: status 503, retry-after 2s", separated by semicolons; the
-    /// documentation of the crate has the language.
+    /// What to do wrong: rules such as "every 10: status 503, retry-after 2s", separated by semicolons;
+    /// deploy/compare/README.md has the language.
     #[arg(long, default_value = "")]
     faults: Script,
 }

@@ -3,6 +3,7 @@
 //! Gateways take turns within a repeat, and the turn rotates, so that none of them has the quiet minutes of a machine
 //! for itself. Ratios are made within a repeat. What could not be measured is in the report, with the reason.
 
+mod html;
 mod machine;
 mod measure;
 mod peer;
@@ -20,7 +21,7 @@ use crate::load::{Encoding, Protocol};
 use crate::units;
 use machine::Machine;
 use measure::Bench;
-use peer::{Peer, Ports};
+use peer::{Found, Peer, Ports};
 use process::Cgroups;
 use report::{Report, Sample, Work};
 use scenario::{DEFAULT, Mode, Placement, SCENARIOS, Scenario};
@@ -70,7 +71,7 @@ pub(crate) struct CompareArgs {
     /// Directory of peers.txt and of the gateways' configurations.
     #[arg(long, default_value = "deploy/compare")]
     configurations: PathBuf,
-    /// Directory for report.json, report.md and the logs.
+    /// Directory for report.json, report.md, report.html and the logs.
     #[arg(long, default_value = "target/compare")]
     out: PathBuf,
     /// First of five ports on 127.0.0.1: gateway gRPC and HTTP, sink gRPC, HTTP and control.
@@ -82,7 +83,7 @@ pub(crate) struct CompareArgs {
     /// Show the scenarios and gateways, and end.
     #[arg(long)]
     list: bool,
-    /// Write report.md again from this report.json, and measure nothing.
+    /// Write report.md and report.html again from this report.json, and measure nothing.
     #[arg(long, value_name = "FILE")]
     render: Option<PathBuf>,
 }
@@ -102,7 +103,7 @@ pub(crate) fn run(args: CompareArgs) -> Result<(), String> {
             table.display()
         )
     })?;
-    let (peers, absent) = peer::find(&peer::read_kinds(&kinds)?, &args.peers)?;
+    let Found { peers, absent } = peer::find(&peer::read_kinds(&kinds)?, &args.peers)?;
     if args.list {
         list(&peers, &absent);
         return Ok(());
@@ -243,13 +244,30 @@ fn accounting(args: &CompareArgs, bench: &Bench) -> String {
     }
 }
 
-/// The command as it was given, with the name of the program alone: where it lies is of no interest.
+/// The command as it was given; of absolute paths only the last part, for where things lie here is of no interest.
 fn command_line() -> String {
-    let arguments = std::env::args().skip(1);
+    let arguments = std::env::args()
+        .skip(1)
+        .map(|argument| without_directories(&argument));
     std::iter::once("sluice-rig".to_string())
         .chain(arguments)
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+fn without_directories(argument: &str) -> String {
+    let part = |part: &str| {
+        let (name, path) = part.split_once('=').unwrap_or(("", part));
+        let Some((_, file)) = path.rsplit_once('/').filter(|_| path.starts_with('/')) else {
+            return part.to_string();
+        };
+        if name.is_empty() {
+            file.to_string()
+        } else {
+            format!("{name}={file}")
+        }
+    };
+    argument.split(',').map(part).collect::<Vec<_>>().join(",")
 }
 
 fn work(scenario: &Scenario) -> Work {
@@ -324,9 +342,28 @@ fn write(report: &Report, out: &Path) -> Result<(), String> {
     for (name, text) in [
         ("report.json", json),
         ("report.md", report.markdown()),
+        ("report.html", html::page(report)),
     ] {
         let path = out.join(name);
         fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: arguments with and without absolute paths.
+    /// Guarantees: only the directories of absolute paths are left out.
+    #[test]
+    fn directories_are_left_out() {
+        assert_eq!(
+            without_directories("a=/x/y/sluice,floor,b=/z/q"),
+            "a=sluice,floor,b=q"
+        );
+        assert_eq!(without_directories("--out"), "--out");
+        assert_eq!(without_directories("deploy/compare"), "deploy/compare");
+        assert_eq!(without_directories("/x/out"), "out");
+    }
 }

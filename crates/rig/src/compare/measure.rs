@@ -100,6 +100,12 @@ pub(crate) struct Figures {
     pub(crate) executable_mib: f64,
 }
 
+impl Figures {
+    pub(crate) fn bytes_out_per_item(&self) -> f64 {
+        self.bytes_out as f64 / self.delivered.max(1) as f64
+    }
+}
+
 impl Bench {
     /// Measures one gateway once.
     pub(crate) fn measure(&self, peer: &Peer, scenario: &Scenario, mode: Mode) -> Result<Figures, String> {

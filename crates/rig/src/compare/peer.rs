@@ -25,6 +25,14 @@ pub(crate) struct Peer {
     pub(crate) executable: PathBuf,
 }
 
+/// The gateways that were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) peers: Vec<Peer>,
+    /// Names, and why they could not be found.
+    pub(crate) absent: Vec<(String, String)>,
+}
+
 /// Where everything listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ports {
@@ -74,9 +82,9 @@ pub(crate) fn read_kinds(text: &str) -> Result<Vec<Kind>, String> {
 
 /// The gateways that were asked for as `NAME` or `NAME=PATH`, or else all that are known; those that cannot be found come
 /// with what was tried.
-pub(crate) fn find(kinds: &[Kind], asked: &[String]) -> Result<(Vec<Peer>, Vec<(String, String)>), String> {
+pub(crate) fn find(kinds: &[Kind], asked: &[String]) -> Result<Found, String> {
     let all: Vec<String> = kinds.iter().map(|kind| kind.name.clone()).collect();
-    let (mut found, mut absent) = (Vec::new(), Vec::new());
+    let mut all_found = Found::default();
     for asked in if asked.is_empty() { &all } else { asked } {
         let (name, path) = match asked.split_once('=') {
             Some((name, path)) => (name, Some(path)),
@@ -93,15 +101,15 @@ pub(crate) fn find(kinds: &[Kind], asked: &[String]) -> Result<(Vec<Peer>, Vec<(
             )
         })?;
         match locate(kind, path) {
-            Ok(executable) => found.push(Peer {
+            Ok(executable) => all_found.peers.push(Peer {
                 name: name.into(),
                 kind: kind.clone(),
                 executable,
             }),
-            Err(error) => absent.push((name.into(), error)),
+            Err(error) => all_found.absent.push((name.into(), error)),
         }
     }
-    Ok((found, absent))
+    Ok(all_found)
 }
 
 fn locate(kind: &Kind, path: Option<&str>) -> Result<PathBuf, String> {
@@ -222,9 +230,9 @@ mod tests {
     fn gateways_are_found() {
         let (kinds, _) = shipped();
         let asked = ["floor".into(), "sluice-old=/nowhere/sluice".into()];
-        let (found, absent) = find(&kinds, &asked).unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].kind.name, "floor");
+        let Found { peers, absent } = find(&kinds, &asked).unwrap();
+        assert_eq!(peers.len(), 1);
+        assert_eq!(peers[0].kind.name, "floor");
         assert_eq!(
             absent,
             [("sluice-old".into(), "/nowhere/sluice is no file".into())]

@@ -1,4 +1,4 @@
-//! What was measured, and what it comes to: medians, spreads, ratios. JSON and Markdown.
+//! What was measured, and what it comes to: medians, spreads, ratios. JSON and Markdown; see `html` for people.
 
 use std::fmt::Write;
 
@@ -260,11 +260,7 @@ impl Report {
                 table.mode.name(),
                 heading(self, &table)
             );
-            text += &if table.mode == Mode::Idle {
-                idle_table(&table)
-            } else {
-                load_table(self, &table)
-            };
+            text += &Grid::of(self, &table).markdown();
         }
         let scaling = self.scaling();
         if !scaling.is_empty() {
@@ -313,80 +309,121 @@ pub(crate) fn heading(report: &Report, table: &Table<'_>) -> String {
     }
 }
 
-fn load_table(report: &Report, table: &Table<'_>) -> String {
-    let mut text = format!(
-        "| gateway | CPU-s per million | CPU / {0} | {1}/s accepted | {1}/s delivered | delivered / {0} | refused | delivered | peak RSS, MiB | \
-         bytes out per item | p50 / p99 / p999, ms | others, CPU-s |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        report.baseline, table.work.items
-    );
-    for row in &table.rows {
-        if row.figures.is_empty() {
-            let error = row.error.unwrap_or("not measured").replace('|', "/");
-            let _ = writeln!(text, "| {} | {error} |||||||||||", row.gateway);
-            continue;
-        }
-        let ratio = |ratio: Option<Spread>| ratio.map_or_else(|| "-".into(), |ratio| figure(ratio.median));
-        let ms = |quantile: fn(&Figures) -> u64| {
-            figure(row.spread(|figures| quantile(figures) as f64 / 1e3).median)
-        };
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} | {} | {:.2}% | {} | {} | {} | {} / {} / {} | {} |",
-            row.gateway,
-            spread(row.spread(|figures| figures.cpu_per_million)),
-            ratio(row.cpu_ratio),
-            spread(row.spread(|figures| figures.accepted_per_second)),
-            spread(row.spread(|figures| figures.delivered_per_second)),
-            ratio(row.speed_ratio),
-            row.spread(|figures| figures.refused_percent).median,
-            row.fate(),
-            spread(row.spread(|figures| figures.peak_rss_mib)),
-            figure(
-                row.spread(|figures| figures.bytes_out as f64 / figures.delivered.max(1) as f64)
-                    .median
-            ),
-            ms(|figures| figures.latency_us.p50),
-            ms(|figures| figures.latency_us.p99),
-            ms(|figures| figures.latency_us.p999),
-            figure(row.spread(|figures| figures.others_cpu_seconds).most),
-        );
-        if let Some(error) = row.error {
-            let _ = writeln!(
-                text,
-                "| {}, one repeat | {} |||||||||||",
-                row.gateway,
-                error.replace('|', "/")
-            );
-        }
-    }
-    text
+/// A table as text, whatever it is written in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Grid {
+    pub(crate) headers: Vec<String>,
+    /// The cells of a gateway; or its name, and why there are none.
+    pub(crate) rows: Vec<Result<Vec<String>, (String, String)>>,
 }
 
-fn idle_table(table: &Table<'_>) -> String {
-    let mut text =
-        "| gateway | RSS, MiB | CPU, % of a core | start until it listens, ms | executable, MiB |\n|---|---|---|---|---|\n"
-            .to_string();
-    for row in &table.rows {
-        if row.figures.is_empty() {
-            let _ = writeln!(
-                text,
-                "| {} | {} ||||",
-                row.gateway,
-                row.error.unwrap_or("not measured")
-            );
-            continue;
+impl Grid {
+    pub(crate) fn of(report: &Report, table: &Table<'_>) -> Grid {
+        let idle = table.mode == Mode::Idle;
+        let mut rows = Vec::new();
+        for row in &table.rows {
+            if !row.figures.is_empty() {
+                rows.push(Ok(if idle { idle_cells(row) } else { load_cells(row) }));
+            }
+            if let Some(error) = row.error {
+                let name = if row.figures.is_empty() {
+                    row.gateway.to_string()
+                } else {
+                    format!("{}, one repeat", row.gateway)
+                };
+                rows.push(Err((name, error.to_string())));
+            }
         }
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {} | {} |",
-            row.gateway,
-            spread(row.spread(|figures| figures.idle_rss_mib)),
-            spread(row.spread(|figures| figures.idle_cpu_percent)),
-            spread(row.spread(|figures| figures.start_seconds * 1e3)),
-            figure(row.spread(|figures| figures.executable_mib).median),
-        );
+        let headers = if idle {
+            idle_headers()
+        } else {
+            load_headers(report, table)
+        };
+        Grid { headers, rows }
     }
-    text
+
+    fn markdown(&self) -> String {
+        let line = |cells: &[String]| {
+            let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "/")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let mut text = line(&self.headers) + &"|---".repeat(self.headers.len()) + "|\n";
+        for row in &self.rows {
+            text += &match row {
+                Ok(cells) => line(cells),
+                Err((name, error)) => {
+                    let mut cells = vec![name.clone(), error.clone()];
+                    cells.resize(self.headers.len(), String::new());
+                    line(&cells)
+                }
+            };
+        }
+        text
+    }
+}
+
+fn load_headers(report: &Report, table: &Table<'_>) -> Vec<String> {
+    let items = &table.work.items;
+    vec![
+        "gateway".into(),
+        "CPU-s per million".into(),
+        format!("CPU / {}", report.baseline),
+        format!("{items}/s accepted"),
+        format!("{items}/s delivered"),
+        format!("delivered / {}", report.baseline),
+        "refused".into(),
+        "delivered".into(),
+        "peak RSS, MiB".into(),
+        "bytes out per item".into(),
+        "p50 / p99 / p999, ms".into(),
+        "others, CPU-s".into(),
+    ]
+}
+
+fn load_cells(row: &Row<'_>) -> Vec<String> {
+    let ratio = |ratio: Option<Spread>| ratio.map_or_else(|| "-".into(), |ratio| figure(ratio.median));
+    let ms =
+        |quantile: fn(&Figures) -> u64| figure(row.spread(|figures| quantile(figures) as f64 / 1e3).median);
+    let latencies = [
+        ms(|figures| figures.latency_us.p50),
+        ms(|figures| figures.latency_us.p99),
+        ms(|figures| figures.latency_us.p999),
+    ];
+    vec![
+        row.gateway.into(),
+        spread(row.spread(|figures| figures.cpu_per_million)),
+        ratio(row.cpu_ratio),
+        spread(row.spread(|figures| figures.accepted_per_second)),
+        spread(row.spread(|figures| figures.delivered_per_second)),
+        ratio(row.speed_ratio),
+        format!("{:.2}%", row.spread(|figures| figures.refused_percent).median),
+        row.fate(),
+        spread(row.spread(|figures| figures.peak_rss_mib)),
+        figure(row.spread(Figures::bytes_out_per_item).median),
+        latencies.join(" / "),
+        figure(row.spread(|figures| figures.others_cpu_seconds).most),
+    ]
+}
+
+fn idle_headers() -> Vec<String> {
+    let headers = [
+        "gateway",
+        "RSS, MiB",
+        "CPU, % of a core",
+        "start until it listens, ms",
+        "executable, MiB",
+    ];
+    headers.map(String::from).to_vec()
+}
+
+fn idle_cells(row: &Row<'_>) -> Vec<String> {
+    vec![
+        row.gateway.into(),
+        spread(row.spread(|figures| figures.idle_rss_mib)),
+        spread(row.spread(|figures| figures.idle_cpu_percent)),
+        spread(row.spread(|figures| figures.start_seconds * 1e3)),
+        figure(row.spread(|figures| figures.executable_mib).median),
+    ]
 }
 
 /// A median with its range, if there is one.
