@@ -7,6 +7,7 @@ mod outcome;
 mod plan;
 mod schedule;
 mod source;
+mod timer;
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,7 +19,7 @@ use sluice_loadgen::Generator;
 
 use crate::account::{Outlines, SentIds};
 use crate::control;
-use drive::{ThreadClock, TokioClock, drive};
+use drive::{ThreadClock, drive};
 use grpc::GrpcExchange;
 use http::HttpExchange;
 pub use outcome::LoadReport;
@@ -28,6 +29,7 @@ pub use schedule::Pace;
 use schedule::Schedule;
 use source::Source;
 pub(crate) use source::kind;
+use timer::ExactClock;
 
 /// From the moment everything is prepared to the first request: the senders get to their starting places.
 const LEAD: Duration = Duration::from_millis(50);
@@ -148,14 +150,15 @@ fn run_grpc(
         for _ in 0..plan.connections.max(1) {
             connections.push(grpc::connect(&plan.target).await?);
         }
-        let start = tokio::time::Instant::now() + LEAD;
+        let start = Instant::now() + LEAD;
         let mut calls = Vec::new();
         for (sender, source) in (0..).zip(sources) {
             let connection = connections[sender as usize % connections.len()].clone();
             let (plan, schedule) = (plan.clone(), schedule.clone());
+            let clock = ExactClock::new(start).map_err(|error| format!("cannot make a timer: {error}"))?;
             calls.push(tokio::task::spawn_local(async move {
                 let mut exchange = GrpcExchange::new(&plan, connection);
-                drive(&schedule, &TokioClock(start), source, &mut exchange, sender).await
+                drive(&schedule, &clock, source, &mut exchange, sender).await
             }));
         }
         let mut total = Outcome::default();

@@ -49,7 +49,15 @@ struct Chart<'a> {
     title: &'a str,
     /// Which way is good.
     note: &'a str,
-    bars: Vec<(&'a str, Spread)>,
+    bars: Vec<Bar<'a>>,
+}
+
+/// A gateway's figure.
+struct Bar<'a> {
+    gateway: &'a str,
+    figure: Spread,
+    /// Divided by the baseline's, where that was taken in the same repeats.
+    ratio: Option<f64>,
 }
 
 /// The whole page.
@@ -97,10 +105,13 @@ fn introduction(report: &Report) -> String {
          <dt>peak memory</dt><dd>Largest resident memory of the gateway's process.</dd>\n\
          <dt>others</dt><dd>Processor time that anything else on the machine took meanwhile: where it is large, figures are \
          worth less.</dd>\n\
+         <dt>generator late</dt><dd>By how much the generator itself sent later than it should have: part of every latency \
+         here, and no fault of the gateway as long as answers are not what it waits for.</dd>\n\
          </dl>\n\
          <p>Bars show the median of all repeats, thin lines the range from the least to the most; a line that is not there \
-         means that all were equal. Pale bars are not equal work, see the notes at the end. Machines differ: compare gateways \
+         means that all were equal. In brackets: so many times {baseline}'s figure. Pale bars are not equal work, see the notes at the end. Machines differ: compare gateways \
          within a chart, not figures between reports.</p>\n",
+        baseline = escape(&report.baseline),
         taken = escape(&report.taken),
         cores = machine.cores,
         processor = escape(&machine.processor),
@@ -117,16 +128,24 @@ fn introduction(report: &Report) -> String {
     )
 }
 
-fn section(report: &Report, table: &Table<'_>) -> String {
-    let bars = |figure: fn(&Figures) -> f64| -> Vec<(&str, Spread)> {
+fn section<'a>(report: &'a Report, table: &Table<'a>) -> String {
+    let rated = |figure: fn(&Figures) -> f64, ratio: fn(&Row<'a>) -> Option<Spread>| -> Vec<Bar<'a>> {
         let rows = table.rows.iter().filter(|row| !row.figures.is_empty());
-        rows.map(|row: &Row<'_>| (row.gateway, row.spread(figure)))
-            .collect()
+        let bar = |row: &Row<'a>| Bar {
+            gateway: row.gateway,
+            figure: row.spread(figure),
+            // Next to itself the baseline needs no ratio.
+            ratio: ratio(row)
+                .filter(|_| row.gateway != report.baseline)
+                .map(|ratio| ratio.median),
+        };
+        rows.map(bar).collect()
     };
+    let bars = |figure: fn(&Figures) -> f64| rated(figure, |_| None);
     let cpu = Chart {
         title: "CPU seconds per million items",
         note: "shorter is better",
-        bars: bars(|figures| figures.cpu_per_million),
+        bars: rated(|figures| figures.cpu_per_million, |row| row.cpu_ratio),
     };
     let memory = Chart {
         title: "Peak memory, MiB",
@@ -141,7 +160,7 @@ fn section(report: &Report, table: &Table<'_>) -> String {
     let speed = Chart {
         title: "Delivered per second",
         note: "longer is better",
-        bars: bars(|figures| figures.delivered_per_second),
+        bars: rated(|figures| figures.delivered_per_second, |row| row.speed_ratio),
     };
     let charts = match table.mode {
         Mode::Fixed => vec![cpu, memory, latency],
@@ -184,7 +203,7 @@ impl Chart<'_> {
         if self.bars.is_empty() {
             return String::new();
         }
-        let longest = self.bars.iter().map(|(_, bar)| bar.most).fold(0.0, f64::max);
+        let longest = self.bars.iter().map(|bar| bar.figure.most).fold(0.0, f64::max);
         let scale = |value: f64| {
             let room = WIDTH - LABEL_WIDTH - VALUE_WIDTH;
             if longest > 0.0 {
@@ -198,10 +217,22 @@ impl Chart<'_> {
             "<figure><h3>{title}</h3>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n",
             title = escape(self.title)
         );
-        for (number, (gateway, bar)) in self.bars.iter().enumerate() {
+        for (
+            number,
+            Bar {
+                gateway,
+                figure: bar,
+                ratio,
+            },
+        ) in self.bars.iter().enumerate()
+        {
             let top = LINE_HEIGHT * number as f64 + (LINE_HEIGHT - BAR_HEIGHT) / 2.0;
             let middle = top + BAR_HEIGHT / 2.0;
             let class = class(report, gateway);
+            let mut median = figure(bar.median);
+            if let Some(ratio) = ratio {
+                median += &format!(" ({} x)", figure(*ratio));
+            }
             let end = LABEL_WIDTH + scale(bar.most.max(bar.median));
             let _ = writeln!(
                 svg,
@@ -215,7 +246,6 @@ impl Chart<'_> {
                 // So that what is small is still seen.
                 width = scale(bar.median).max(1.0),
                 value_at = end + 8.0,
-                median = figure(bar.median),
             );
             if bar.least < bar.most {
                 let (least, most) = (LABEL_WIDTH + scale(bar.least), LABEL_WIDTH + scale(bar.most));
@@ -279,12 +309,16 @@ fn scaling(report: &Report) -> String {
     for scenario in scenarios {
         let own = scaling.iter().filter(|(of, _, _)| *of == scenario);
         let bars = own.map(|(_, gateway, factor)| {
-            let bar = Spread {
+            let figure = Spread {
                 median: *factor,
                 least: *factor,
                 most: *factor,
             };
-            (*gateway, bar)
+            Bar {
+                gateway,
+                figure,
+                ratio: None,
+            }
         });
         let chart = Chart {
             title: scenario,
@@ -354,15 +388,19 @@ mod tests {
     /// Guarantees: lengths are in proportion to the medians, and the range fits beside its figure.
     #[test]
     fn bars_are_in_proportion() {
-        let bar = |median: f64, most: f64| Spread {
-            median,
-            least: median,
-            most,
+        let bar = |gateway, median: f64, most: f64, ratio| Bar {
+            gateway,
+            figure: Spread {
+                median,
+                least: median,
+                most,
+            },
+            ratio,
         };
         let chart = Chart {
             title: "t",
             note: "n",
-            bars: vec![("a", bar(4.0, 8.0)), ("sluice", bar(1.0, 1.0))],
+            bars: vec![bar("a", 4.0, 8.0, None), bar("sluice", 1.0, 1.0, Some(0.25))],
         };
         let svg = chart.svg(&example());
         let widths: Vec<f64> = svg
@@ -373,6 +411,9 @@ mod tests {
         assert_eq!(widths, [120.0, 30.0]);
         assert_eq!(svg.matches("class=\"whisker\"").count(), 1);
         assert_eq!(svg.matches("bar ours").count(), 1);
-        assert!(svg.contains("H370.0"), "{svg}");
+        assert!(
+            svg.contains("H370.0") && svg.contains(">1.00 (0.250 x)<"),
+            "{svg}"
+        );
     }
 }

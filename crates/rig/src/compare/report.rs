@@ -376,6 +376,7 @@ fn load_headers(report: &Report, table: &Table<'_>) -> Vec<String> {
         "peak RSS, MiB".into(),
         "bytes out per item".into(),
         "p50 / p99 / p999, ms".into(),
+        "generator late, p99, ms".into(),
         "others, CPU-s".into(),
     ]
 }
@@ -401,6 +402,7 @@ fn load_cells(row: &Row<'_>) -> Vec<String> {
         spread(row.spread(|figures| figures.peak_rss_mib)),
         figure(row.spread(Figures::bytes_out_per_item).median),
         latencies.join(" / "),
+        ms(|figures| figures.lateness_us.p99),
         figure(row.spread(|figures| figures.others_cpu_seconds).most),
     ]
 }

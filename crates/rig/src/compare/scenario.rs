@@ -32,7 +32,7 @@ pub(crate) struct Scenario {
 
 const METRICS: Scenario = Scenario {
     name: "metrics-none",
-    about: "gauge points over HTTP, no compression in or out",
+    about: "Gauge points over HTTP, no compression in or out",
     signal: Signal::Metrics,
     protocol: Protocol::Http,
     encoding: Encoding::Identity,
@@ -44,20 +44,20 @@ const METRICS: Scenario = Scenario {
 };
 const METRICS_ZSTD: Scenario = Scenario {
     name: "metrics-zstd",
-    about: "gauge points over HTTP, zstd out",
+    about: "Gauge points over HTTP, zstd out",
     compression: "zstd",
     ..METRICS
 };
 const TRACES: Scenario = Scenario {
     name: "traces-none",
-    about: "spans over HTTP, no compression in or out",
+    about: "Spans over HTTP, no compression in or out",
     signal: Signal::Traces,
     rate: RECORDS_PER_SECOND,
     ..METRICS
 };
 const LOGS: Scenario = Scenario {
     name: "logs-none",
-    about: "log records over HTTP, no compression in or out",
+    about: "Log records over HTTP, no compression in or out",
     signal: Signal::Logs,
     rate: RECORDS_PER_SECOND,
     ..METRICS
@@ -69,65 +69,65 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     METRICS_ZSTD,
     Scenario {
         name: "metrics-gzip-in",
-        about: "gauge points over HTTP, gzip in, zstd out",
+        about: "Gauge points over HTTP, gzip in, zstd out",
         encoding: Encoding::Gzip,
         ..METRICS_ZSTD
     },
     Scenario {
         name: "metrics-zstd-in",
-        about: "gauge points over HTTP, zstd in and out",
+        about: "Gauge points over HTTP, zstd in and out",
         encoding: Encoding::Zstd,
         ..METRICS_ZSTD
     },
     Scenario {
         name: "metrics-json-in",
-        about: "gauge points over HTTP, JSON in, protobuf and zstd out",
+        about: "Gauge points over HTTP, JSON in, protobuf and zstd out",
         protocol: Protocol::Json,
         ..METRICS_ZSTD
     },
     Scenario {
         name: "metrics-grpc",
-        about: "gauge points over gRPC in and out, 16 calls at a time, zstd out",
+        about: "Gauge points over gRPC in and out, 16 calls at a time, zstd out",
         protocol: Protocol::Grpc,
         ..METRICS_ZSTD
     },
     TRACES,
     Scenario {
         name: "traces-zstd",
-        about: "spans over HTTP, zstd out",
+        about: "Spans over HTTP, zstd out",
         compression: "zstd",
         ..TRACES
     },
     LOGS,
     Scenario {
         name: "logs-zstd",
-        about: "log records over HTTP, zstd out",
+        about: "Log records over HTTP, zstd out",
         compression: "zstd",
         ..LOGS
     },
     Scenario {
         name: "sweep-1-point",
-        about: "requests of a single gauge point, 5,000 a second, no compression",
+        about: "Requests of a single gauge point, 5,000 a second, no compression",
         rate: 5_000,
         items: 1,
         ..METRICS
     },
     Scenario {
         name: "sweep-10-points",
-        about: "requests of 10 gauge points, no compression",
+        about: "Requests of 10 gauge points, no compression",
         rate: 50_000,
         items: 10,
         ..METRICS
     },
     Scenario {
         name: "sweep-100-points",
-        about: "requests of 100 gauge points, no compression",
+        about: "Requests of 100 gauge points, no compression",
         items: 100,
         ..METRICS
     },
     Scenario {
         name: "sweep-10000-points",
-        about: "requests of 10,000 gauge points, no compression",
+        about: "Requests of 10,000 gauge points, no compression",
         items: 10_000,
         ..METRICS
     },
@@ -145,19 +145,19 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "sweep-1000-connections",
-        about: "gauge points over 1,000 connections, no compression",
+        about: "Gauge points over 1,000 connections, no compression",
         connections: 1000,
         ..METRICS
     },
     Scenario {
         name: "sweep-25k-series",
-        about: "gauge points of 25,000 series, no compression",
+        about: "Gauge points of 25,000 series, no compression",
         series: 25_000,
         ..METRICS
     },
     Scenario {
         name: "sweep-1M-series",
-        about: "gauge points of 1,000,000 series, no compression",
+        about: "Gauge points of 1,000,000 series, no compression",
         series: 1_000_000,
         ..METRICS
     },

@@ -39,23 +39,6 @@ impl Clock for ThreadClock {
     }
 }
 
-/// tokio's clock, which tests pause.
-pub(crate) struct TokioClock(pub(crate) tokio::time::Instant);
-
-impl Clock for TokioClock {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    async fn sleep_until(&self, time: Duration) {
-        // tokio's timer is exact to a millisecond and wakes late, never early: what is due is sent without it.
-        let until = self.0 + time;
-        if until > tokio::time::Instant::now() {
-            tokio::time::sleep_until(until).await;
-        }
-    }
-}
-
 /// Sends until the schedule is done. `sender` is the number of this sender, which seeds its think times.
 pub(crate) async fn drive(
     schedule: &Schedule,
@@ -107,7 +90,22 @@ mod tests {
     use crate::load::schedule::Pace;
     use sluice_loadgen::{Signal, Spec};
     use std::cell::RefCell;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::{Instant, sleep, sleep_until};
+
+    /// tokio's clock, paused.
+    struct TokioClock(Instant);
+
+    impl Clock for TokioClock {
+        fn now(&self) -> Duration {
+            self.0.elapsed()
+        }
+
+        async fn sleep_until(&self, time: Duration) {
+            if self.0 + time > Instant::now() {
+                sleep_until(self.0 + time).await;
+            }
+        }
+    }
 
     /// A gateway that answers after a time that depends on when it is asked, and notes when that was.
     struct Scripted<'a, F> {

@@ -88,21 +88,21 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// Scenario: 100,000 items/s in requests of 467, which does not divide, taken in one go for ten hours.
+    /// Scenario: 99,991 items/s in requests of 467, which no nanosecond divides, taken in one go for ten hours.
     /// Guarantees: every due time is exact to the nanosecond and the number of requests is that of the rate.
     #[test]
     fn the_rate_is_exact() {
         let pace = Pace::Open {
-            items_per_second: 100_000,
+            items_per_second: 99_991,
         };
         let duration = Duration::from_secs(36_000);
         let schedule = Schedule::new(pace, 467, duration);
         let mut requests = 0_u128;
         while let Next::At(due) = schedule.next(Duration::ZERO, false, 0.0) {
-            assert_eq!(due.as_nanos(), requests * 467 * 1_000_000_000 / 100_000);
+            assert_eq!(due.as_nanos(), requests * 467 * 1_000_000_000 / 99_991);
             requests += 1;
         }
-        assert_eq!(requests, (36_000_u128 * 100_000).div_ceil(467));
+        assert_eq!(requests, (36_000_u128 * 99_991).div_ceil(467));
     }
 
     /// Scenario: a sender comes back 5 s late, and then 11 s after the end of the load.
