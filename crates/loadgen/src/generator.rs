@@ -137,8 +137,8 @@ impl Generator {
         (body, first_id, items)
     }
 
-    /// The first series of the next request: they are gone through in turn, in a window that moves on by whole
-    /// requests as old series end and new ones begin.
+    /// The first series of the next request: they are gone through in turn, in a window that moves on by
+    /// whole requests as old series end and new ones begin.
     fn first_series(&self) -> u64 {
         let items = u64::from(self.spec.items_per_request);
         let Some(turn) = (self.made * items).checked_rem(self.spec.series) else {

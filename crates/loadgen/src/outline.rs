@@ -1,4 +1,5 @@
-//! Recognising a request's resources by their length and first id, for a sink that has no time to read everything.
+//! Recognising a request's resources by their length and first id, for a sink that has no time to read
+//! everything.
 
 use crate::ids::{fields, for_each_id};
 use crate::random::{mix, unmix};
@@ -7,8 +8,9 @@ use crate::spec::is_item_id;
 
 /// What a `Resource*` message of a generator looks like from outside.
 ///
-/// A gateway that lays bodies end to end leaves these messages as they are: their length says how many items are in
-/// them, and the first id says which. One that takes something out or adds something changes the length.
+/// A gateway that lays bodies end to end leaves these messages as they are: their length says how many items
+/// are in them, and the first id says which. One that takes something out or adds something changes the
+/// length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// Length of the message in bytes, without its key and length.
@@ -44,8 +46,8 @@ impl Outline {
     }
 }
 
-/// The outlines of the resources of an encoded request; those without items, or with ids that do not follow each
-/// other, have none.
+/// The outlines of the resources of an encoded request; those without items, or with ids that do not follow
+/// each other, have none.
 pub(crate) fn outlines(signal: Signal, body: &[u8]) -> Vec<Outline> {
     let Ok(resources) = fields(body, 1) else {
         return Vec::new();

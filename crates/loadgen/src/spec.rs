@@ -46,8 +46,8 @@ pub struct Spec {
     /// Number of different bodies prepared in advance, which are sent in turn with new ids and times.
     pub variants: u32,
     /// Metrics: number of series live at a time, told apart by an attribute of their own (one of
-    /// [`Spec::attributes_per_item`]) and counted without the attribute that carries the id. Rounded up to whole
-    /// requests; there is one variant then. 0 leaves the attribute out.
+    /// [`Spec::attributes_per_item`]) and counted without the attribute that carries the id. Rounded up to
+    /// whole requests; there is one variant then. 0 leaves the attribute out.
     pub series: u64,
     /// With [`Spec::series`]: how many of a million points begin a new series, in whole requests.
     pub churn_per_million: u32,

@@ -19,7 +19,8 @@ pub struct SentIds {
     pub signal: String,
     /// First id and number of ids that were accepted, and so must arrive.
     pub accepted: Vec<(u64, u64)>,
-    /// First id and number of ids that may arrive or not: refused, unanswered, or in a partly rejected request.
+    /// First id and number of ids that may arrive or not: refused, unanswered, or in a partly rejected
+    /// request.
     pub unsure: Vec<(u64, u64)>,
     /// Accepted items of requests that were sent more than once: they can be counted, not told apart.
     pub repeated: u64,
@@ -59,7 +60,8 @@ impl Outlines {
 /// What became of the items of one signal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountReport {
-    /// Whether ids were told apart; otherwise items were counted, and lost and duplicated ones may cancel out.
+    /// Whether ids were told apart; otherwise items were counted, and lost and duplicated ones may cancel
+    /// out.
     pub by_id: bool,
     /// Items that were accepted from the load.
     pub sent: u64,
@@ -82,8 +84,8 @@ pub struct AccountReport {
 }
 
 impl AccountReport {
-    /// Whether everything that was accepted arrived exactly once, and nothing arrived that was never sent. Order is
-    /// not part of it: batches in flight side by side may overtake each other.
+    /// Whether everything that was accepted arrived exactly once, and nothing arrived that was never sent.
+    /// Order is not part of it: batches in flight side by side may overtake each other.
     pub fn is_exact(&self) -> bool {
         self.delivered == self.sent && self.lost + self.duplicated + self.unknown + self.unmarked == 0
     }
@@ -236,8 +238,8 @@ mod tests {
         }
     }
 
-    /// Scenario: two senders; one id lost, one twice, one request overtaken by the next, one refused request that
-    /// arrived all the same, one id from nowhere.
+    /// Scenario: two senders; one id lost, one twice, one request overtaken by the next, one refused request
+    /// that arrived all the same, one id from nowhere.
     /// Guarantees: each has its own count; lanes do not disturb each other's order.
     #[test]
     fn every_fate_has_its_count() {

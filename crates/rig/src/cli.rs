@@ -31,7 +31,8 @@ struct Cli {
 enum Command {
     /// Send OTLP requests, at an exact rate or from virtual users, and print what became of them as JSON.
     Load(Box<LoadArgs>),
-    /// Receive OTLP, account for every item by id, and misbehave as told; prints the account as JSON when it ends.
+    /// Receive OTLP, account for every item by id, and misbehave as told; prints the account as JSON when it
+    /// ends.
     Sink(SinkArgs),
     /// Forward OTLP/HTTP with none of a gateway's duties: what any gateway on this stack must at least pay.
     Floor(FloorArgs),
@@ -56,14 +57,15 @@ struct LoadArgs {
     /// Items in each request [default: 500, traces 467; mixed 120].
     #[arg(long)]
     points: Option<u32>,
-    /// Attributes of each item, for metrics and logs including the one that carries its id [default: 6; mixed 5].
+    /// Attributes of each item, for metrics and logs including the one that carries its id [default: 6; mixed
+    /// 5].
     #[arg(long)]
     attributes: Option<u32>,
     /// Resources in each request [default: 1; mixed 4].
     #[arg(long)]
     resources: Option<u32>,
-    /// Metrics: series live at a time, over all senders, not counting the attribute with the id; rounded up to whole
-    /// requests of each sender. 0 leaves it to chance.
+    /// Metrics: series live at a time, over all senders, not counting the attribute with the id; rounded up
+    /// to whole requests of each sender. 0 leaves it to chance.
     #[arg(long, default_value_t = 0)]
     series: u64,
     /// With --series: of a million points, how many begin a new series; in whole requests.
@@ -72,8 +74,8 @@ struct LoadArgs {
     /// How bodies are compressed.
     #[arg(long, value_enum, default_value = "identity")]
     encoding: Encoding,
-    /// Send the same so many prepared requests of each sender over and over, instead of new ids in each request: items
-    /// are then counted instead of told apart.
+    /// Send the same so many prepared requests of each sender over and over, instead of new ids in each
+    /// request: items are then counted instead of told apart.
     #[arg(long, value_name = "NUMBER")]
     repeat: Option<u32>,
     /// Number of connections.
@@ -86,8 +88,8 @@ struct LoadArgs {
     /// Closed loop: pause of a virtual user before its next request; a duration, or a range as in 10ms..90ms.
     #[arg(long, value_parser = think, default_value = "0", conflicts_with = "rate")]
     think: (Duration, Duration),
-    /// Open loop: exactly so many items per second, whatever the answers do. Without it every virtual user sends as
-    /// soon as it has been answered and has thought.
+    /// Open loop: exactly so many items per second, whatever the answers do. Without it every virtual user
+    /// sends as soon as it has been answered and has thought.
     #[arg(long)]
     rate: Option<u64>,
     /// How long to send.

@@ -1,7 +1,9 @@
-//! Gateways side by side, at equal work: each is a child process between a load and a sink that accounts for every item.
+//! Gateways side by side, at equal work: each is a child process between a load and a sink that accounts for
+//! every item.
 //!
-//! Gateways take turns within a repeat, and the turn rotates, so that none of them has the quiet minutes of a machine
-//! for itself. Ratios are made within a repeat. What could not be measured is in the report, with the reason.
+//! Gateways take turns within a repeat, and the turn rotates, so that none of them has the quiet minutes of a
+//! machine for itself. Ratios are made within a repeat. What could not be measured is in the report, with the
+//! reason.
 
 mod html;
 mod machine;
@@ -32,8 +34,8 @@ const PORTS: [u16; 5] = [0, 1, 2, 3, 4];
 /// What to compare.
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
-    /// Gateways, as NAME or NAME=PATH; NAME is one of peers.txt, or begins with one (sluice-old=/usr/bin/sluice)
-    /// [default: every one that is found].
+    /// Gateways, as NAME or NAME=PATH; NAME is one of peers.txt, or begins with one
+    /// (sluice-old=/usr/bin/sluice) [default: every one that is found].
     #[arg(long = "peer", value_name = "NAME[=PATH]", value_delimiter = ',')]
     peers: Vec<String>,
     /// The gateway that ratios refer to [default: the first one].
@@ -244,7 +246,8 @@ fn accounting(args: &CompareArgs, bench: &Bench) -> String {
     }
 }
 
-/// The command as it was given; of absolute paths only the last part, for where things lie here is of no interest.
+/// The command as it was given; of absolute paths only the last part, for where things lie here is of no
+/// interest.
 fn command_line() -> String {
     let arguments = std::env::args()
         .skip(1)

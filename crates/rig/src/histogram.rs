@@ -1,7 +1,7 @@
 //! A latency histogram with log buckets: constant size, any range, quantiles within 0.8%.
 //!
-//! Values below 128 have a bucket each. Above, every power of two is divided into 64 buckets, so that a bucket is at most
-//! 1/64 of its values wide; a quantile is reported as the middle of its bucket.
+//! Values below 128 have a bucket each. Above, every power of two is divided into 64 buckets, so that a
+//! bucket is at most 1/64 of its values wide; a quantile is reported as the middle of its bucket.
 
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +97,8 @@ impl Histogram {
         self.total
     }
 
-    /// The smallest value that at least this share (0 to 1) of all values does not exceed; 0 if there is none.
+    /// The smallest value that at least this share (0 to 1) of all values does not exceed; 0 if there is
+    /// none.
     pub fn quantile(&self, share: f64) -> u64 {
         let rank = ((self.total as f64 * share).ceil() as u64).clamp(1, self.total.max(1));
         if rank >= self.total {
@@ -156,7 +157,8 @@ mod tests {
     }
 
     /// Scenario: buckets around every power of two, and the smallest and largest values.
-    /// Guarantees: buckets follow each other without gap or overlap, and each value's bucket has it within 1/64.
+    /// Guarantees: buckets follow each other without gap or overlap, and each value's bucket has it within
+    /// 1/64.
     #[test]
     fn buckets_cover_everything() {
         let mut last = 0;

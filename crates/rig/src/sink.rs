@@ -1,7 +1,7 @@
 //! A destination that counts: OTLP/HTTP on blocking threads, OTLP/gRPC and the control port on hyper.
 //!
-//! What it knows of every item comes from the ids in the bodies. Checking them costs about as much as a fast gateway
-//! needs to forward them, so there are three depths, see [`Check`].
+//! What it knows of every item comes from the ids in the bodies. Checking them costs about as much as a fast
+//! gateway needs to forward them, so there are three depths, see [`Check`].
 
 mod control;
 mod fault;
@@ -49,7 +49,8 @@ impl Default for SinkOptions {
     }
 }
 
-/// A running sink. Its threads run until the process ends, except for gRPC and control, which end with this value.
+/// A running sink. Its threads run until the process ends, except for gRPC and control, which end with this
+/// value.
 #[derive(Debug)]
 pub struct Sink {
     http: SocketAddr,

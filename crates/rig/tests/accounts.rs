@@ -41,7 +41,8 @@ fn sink(check: Check, faults: &str) -> Sink {
     .unwrap()
 }
 
-/// Scenario: every signal over HTTP, JSON and gRPC, in every encoding, into sinks that check at once and later.
+/// Scenario: every signal over HTTP, JSON and gRPC, in every encoding, into sinks that check at once and
+/// later.
 /// Guarantees: exactly the requests of the rate are sent; every item is delivered exactly once, by id.
 #[test]
 fn every_way_is_exact() {
@@ -96,8 +97,8 @@ fn repeated_requests_are_counted() {
     assert_eq!(account.sent, report.accepted_items);
 }
 
-/// Scenario: a sink that refuses every fourth request, resets one and loses the answer of another, and rejects part of
-/// a third, over HTTP and gRPC.
+/// Scenario: a sink that refuses every fourth request, resets one and loses the answer of another, and
+/// rejects part of a third, over HTTP and gRPC.
 /// Guarantees: the load sees each, with its hint, and items whose fate nobody told are not held to be lost.
 #[test]
 fn scripted_faults_reach_the_load() {
@@ -129,10 +130,10 @@ fn scripted_faults_reach_the_load() {
     }
 }
 
-/// Scenario: gateways between load and sink that drop one item in a thousand, duplicate a request, and send two
-/// requests in the wrong order; looked at at once and later.
-/// Guarantees: the account finds exactly the lost ids, the duplicates and the reordering, and is not exact for the
-/// first two.
+/// Scenario: gateways between load and sink that drop one item in a thousand, duplicate a request, and send
+/// two requests in the wrong order; looked at at once and later.
+/// Guarantees: the account finds exactly the lost ids, the duplicates and the reordering, and is not exact
+/// for the first two.
 #[test]
 fn broken_gateways_are_caught() {
     for check in [Check::Now, Check::Later] {

@@ -359,7 +359,8 @@ mod tests {
     use crate::compare::report::tests::example;
 
     /// Scenario: the page of a report with repeats, an error in it, idle and scaling.
-    /// Guarantees: it refers to nothing outside, has charts and tables for each part, and says what its words mean.
+    /// Guarantees: it refers to nothing outside, has charts and tables for each part, and says what its words
+    /// mean.
     #[test]
     fn the_page_stands_alone() {
         let page = page(&example());

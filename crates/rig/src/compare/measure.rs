@@ -16,8 +16,8 @@ use crate::histogram::Quantiles;
 use crate::load::{Encoding, LoadReport, Protocol};
 use crate::sink::Stats;
 
-/// First id lane of the warm-up; the measured load begins at 0 and needs no more lanes than this. The warm-up has few
-/// connections, so that its lanes are enough.
+/// First id lane of the warm-up; the measured load begins at 0 and needs no more lanes than this. The warm-up
+/// has few connections, so that its lanes are enough.
 const WARM_UP_LANE: u32 = 1000;
 const WARM_UP_CONNECTIONS: u32 = 8;
 
@@ -30,8 +30,8 @@ const CALLS_PER_CONNECTION: u32 = 2;
 /// How often the sink is asked while the queue of a gateway drains.
 const DRAIN_POLL: Duration = Duration::from_millis(50);
 
-/// Without arrivals for so long, a gateway that has delivered everything has drained, and so has, after the longer time,
-/// one that has not: longer than the pause before a first retry, 5 s in the Collector.
+/// Without arrivals for so long, a gateway that has delivered everything has drained, and so has, after the
+/// longer time, one that has not: longer than the pause before a first retry, 5 s in the Collector.
 const QUIET_COMPLETE: Duration = Duration::from_millis(500);
 const QUIET: Duration = Duration::from_secs(7);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(180);
@@ -265,8 +265,8 @@ impl Bench {
         Ok((report, cpu))
     }
 
-    /// Waits until nothing more arrives. The gateway's CPU time is that at the last arrival: what it burns while nothing
-    /// happens is a matter of the idle mode.
+    /// Waits until nothing more arrives. The gateway's CPU time is that at the last arrival: what it burns
+    /// while nothing happens is a matter of the idle mode.
     fn drain(&self, control: &str, signal: &str, gateway: &Process) -> Result<Drained, String> {
         let began = Instant::now();
         let mut stats = control::stats(control)?;

@@ -80,8 +80,8 @@ pub(crate) fn read_kinds(text: &str) -> Result<Vec<Kind>, String> {
     Ok(kinds)
 }
 
-/// The gateways that were asked for as `NAME` or `NAME=PATH`, or else all that are known; those that cannot be found come
-/// with what was tried.
+/// The gateways that were asked for as `NAME` or `NAME=PATH`, or else all that are known; those that cannot
+/// be found come with what was tried.
 pub(crate) fn find(kinds: &[Kind], asked: &[String]) -> Result<Found, String> {
     let all: Vec<String> = kinds.iter().map(|kind| kind.name.clone()).collect();
     let mut all_found = Found::default();
@@ -140,8 +140,8 @@ fn locate(kind: &Kind, path: Option<&str>) -> Result<PathBuf, String> {
 }
 
 impl Peer {
-    /// The command line for a scenario, with the configuration written to `out`; an error says why this gateway does not
-    /// do this work.
+    /// The command line for a scenario, with the configuration written to `out`; an error says why this
+    /// gateway does not do this work.
     pub(crate) fn command(
         &self,
         scenario: &Scenario,
@@ -224,8 +224,10 @@ mod tests {
         (read_kinds(&text).unwrap(), directory)
     }
 
-    /// Scenario: the shipped table; a gateway under a name of its own, one that cannot be found, one nobody knows.
-    /// Guarantees: each finds its line, what is absent says what was tried, an unknown name is an error that lists names.
+    /// Scenario: the shipped table; a gateway under a name of its own, one that cannot be found, one nobody
+    /// knows.
+    /// Guarantees: each finds its line, what is absent says what was tried, an unknown name is an error that
+    /// lists names.
     #[test]
     fn gateways_are_found() {
         let (kinds, _) = shipped();
@@ -246,7 +248,8 @@ mod tests {
     }
 
     /// Scenario: the commands of every shipped gateway for every scenario.
-    /// Guarantees: collector and sluice have a configuration for each; values are put in; the floor says what it cannot.
+    /// Guarantees: collector and sluice have a configuration for each; values are put in; the floor says what
+    /// it cannot.
     #[test]
     fn commands_are_complete() {
         let (kinds, directory) = shipped();

@@ -104,7 +104,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a command on these cores, with its output in `log`. In a control group of its own if there are any.
+    /// Starts a command on these cores, with its output in `log`. In a control group of its own if there are
+    /// any.
     pub(crate) fn start(
         name: &str,
         command: &[String],
@@ -256,7 +257,8 @@ pub(crate) fn listens(port: u16) -> bool {
     TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), Duration::from_secs(1)).is_ok()
 }
 
-/// Starts something on a thread that is confined to these cores: a child inherits that, without a moment elsewhere.
+/// Starts something on a thread that is confined to these cores: a child inherits that, without a moment
+/// elsewhere.
 fn on_cores<T: Send>(cores: &[usize], start: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let mut set = CpuSet::new();
     for core in cores {
@@ -298,7 +300,8 @@ fn stat_fields(id: u32) -> Option<Vec<String>> {
     Some(rest.split(' ').map(String::from).collect())
 }
 
-/// CPU time of a process: of its threads to the nanosecond where all of them are still there, else by the clock tick.
+/// CPU time of a process: of its threads to the nanosecond where all of them are still there, else by the
+/// clock tick.
 fn cpu_of(id: u32) -> Duration {
     let ticks = || {
         let fields = stat_fields(id)?;

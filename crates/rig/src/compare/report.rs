@@ -1,4 +1,5 @@
-//! What was measured, and what it comes to: medians, spreads, ratios. JSON and Markdown; see `html` for people.
+//! What was measured, and what it comes to: medians, spreads, ratios. JSON and Markdown; see `html` for
+//! people.
 
 use std::fmt::Write;
 
@@ -561,8 +562,8 @@ pub(crate) mod tests {
     }
 
     /// Scenario: a report with three repeats, a loss, an error, idle and scaling.
-    /// Guarantees: medians with their range; ratios are made within a repeat, then their median taken; losses, errors and
-    /// what is absent are in the table.
+    /// Guarantees: medians with their range; ratios are made within a repeat, then their median taken;
+    /// losses, errors and what is absent are in the table.
     #[test]
     fn markdown_says_everything() {
         let text = example().markdown();
@@ -595,7 +596,8 @@ pub(crate) mod tests {
     }
 
     /// Scenario: odd and even numbers of values, and numbers of all sizes.
-    /// Guarantees: the median of an even number is between the middle two; figures keep three digits and no noise.
+    /// Guarantees: the median of an even number is between the middle two; figures keep three digits and no
+    /// noise.
     #[test]
     fn figures_are_readable() {
         assert_eq!(Spread::of(vec![4.0, 1.0, 3.0, 2.0]).median, 2.5);

@@ -281,7 +281,8 @@ mod tests {
     }
 
     /// Scenario: machines with two, four and eight cores.
-    /// Guarantees: a saturated gateway is alone on its core; two-core modes share only where there is no other core.
+    /// Guarantees: a saturated gateway is alone on its core; two-core modes share only where there is no
+    /// other core.
     #[test]
     fn cores_are_shared_out() {
         let saturated = Placement::of(Mode::Saturated, &[0, 1]);

@@ -1,5 +1,5 @@
-//! One sender: takes what is due, sends it, waits for the answer, notes it. The same loop for blocking threads, for
-//! asynchronous calls, and for tests on a paused clock.
+//! One sender: takes what is due, sends it, waits for the answer, notes it. The same loop for blocking
+//! threads, for asynchronous calls, and for tests on a paused clock.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -26,7 +26,8 @@ pub(crate) trait Exchange {
     fn exchange(&mut self, request: Outgoing<'_>) -> impl Future<Output = Result<Answer, String>>;
 }
 
-/// The clock of a thread of its own: sleeping blocks it, and its futures are ready when they are first polled.
+/// The clock of a thread of its own: sleeping blocks it, and its futures are ready when they are first
+/// polled.
 pub(crate) struct ThreadClock(pub(crate) Instant);
 
 impl Clock for ThreadClock {
@@ -167,8 +168,9 @@ mod tests {
     }
 
     /// Scenario: the same, but for one second the gateway does not answer.
-    /// Guarantees: no coordinated omission. The hundred requests that were due meanwhile are sent all the same and
-    /// carry their waiting time: a tenth of the load sees hundreds of milliseconds, not one request in a thousand.
+    /// Guarantees: no coordinated omission. The hundred requests that were due meanwhile are sent all the
+    /// same and carry their waiting time: a tenth of the load sees hundreds of milliseconds, not one request
+    /// in a thousand.
     #[tokio::test(start_paused = true)]
     async fn a_stall_counts_for_everything_that_was_due() {
         let stalls = |now: Duration| match now.as_secs() {

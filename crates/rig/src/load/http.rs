@@ -252,9 +252,10 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Scenario: a server answers with a length, then in chunks with a partial success, then refuses and closes.
-    /// Guarantees: each answer is read to its end and no further, and its status, hint, rejected items and whether the
-    /// connection stays are told.
+    /// Scenario: a server answers with a length, then in chunks with a partial success, then refuses and
+    /// closes.
+    /// Guarantees: each answer is read to its end and no further, and its status, hint, rejected items and
+    /// whether the connection stays are told.
     #[test]
     fn answers_of_every_framing_are_read() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -186,6 +186,7 @@ pub struct LoadReport {
     pub statuses: BTreeMap<u16, u64>,
     /// From when a request was due to its answer, accepted requests only, in microseconds.
     pub latency_us: Quantiles,
-    /// By how much requests were sent later than due, in microseconds: what the generator could not keep up with.
+    /// By how much requests were sent later than due, in microseconds: what the generator could not keep up
+    /// with.
     pub lateness_us: Quantiles,
 }

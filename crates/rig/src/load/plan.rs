@@ -44,8 +44,9 @@ impl Encoding {
 pub enum Bodies {
     /// Every request has ids of its own: every item is accounted for by id.
     Fresh,
-    /// Each sender makes this many requests before the start and sends them in turn: for saturation with compressed
-    /// bodies, which cost the generator more to make than a gateway to take. Items are accounted for by number.
+    /// Each sender makes this many requests before the start and sends them in turn: for saturation with
+    /// compressed bodies, which cost the generator more to make than a gateway to take. Items are accounted
+    /// for by number.
     Repeated(u32),
 }
 
@@ -98,8 +99,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// What sender number `sender` sends: its own lane of ids, and its own seed, since requests that only differ in ids
-    /// would compress too well when batched. Live series are shared out among the senders.
+    /// What sender number `sender` sends: its own lane of ids, and its own seed, since requests that only
+    /// differ in ids would compress too well when batched. Live series are shared out among the senders.
     pub fn spec_of(&self, sender: u32) -> Spec {
         let mut spec = self.spec.clone();
         let senders = u64::from(self.senders.max(1));

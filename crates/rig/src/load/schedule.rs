@@ -5,8 +5,8 @@ use std::time::Duration;
 
 const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
-/// How long after the end of the load a late request of an open loop may still be sent. What is later is not sent:
-/// a gateway that has stalled would otherwise keep the run from ending.
+/// How long after the end of the load a late request of an open loop may still be sent. What is later is not
+/// sent: a gateway that has stalled would otherwise keep the run from ending.
 const OVERRUN: Duration = Duration::from_secs(10);
 
 /// Who decides when a request is sent.
@@ -54,15 +54,16 @@ impl Schedule {
         }
     }
 
-    /// When request `number` of an open loop is due, counted from the start: exact to the nanosecond however long the
-    /// load lasts, since no interval is ever added up.
+    /// When request `number` of an open loop is due, counted from the start: exact to the nanosecond however
+    /// long the load lasts, since no interval is ever added up.
     fn due(&self, number: u64, items_per_second: u64) -> Duration {
         let nanos = u128::from(number) * u128::from(self.items_per_request) * NANOS_PER_SECOND
             / u128::from(items_per_second.max(1));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Takes the next request. `think` is a number from 0 to 1 that places the pause of a closed loop in its range;
+    /// Takes the next request. `think` is a number from 0 to 1 that places the pause of a closed loop in its
+    /// range;
     /// `first` says that the sender has not sent before, and so has nothing to think about.
     pub(crate) fn next(&self, now: Duration, first: bool, think: f64) -> Next {
         let due = match self.pace {
@@ -88,7 +89,8 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    /// Scenario: 99,991 items/s in requests of 467, which no nanosecond divides, taken in one go for ten hours.
+    /// Scenario: 99,991 items/s in requests of 467, which no nanosecond divides, taken in one go for ten
+    /// hours.
     /// Guarantees: every due time is exact to the nanosecond and the number of requests is that of the rate.
     #[test]
     fn the_rate_is_exact() {
@@ -106,7 +108,8 @@ mod tests {
     }
 
     /// Scenario: a sender comes back 5 s late, and then 11 s after the end of the load.
-    /// Guarantees: what was due in the meantime keeps its time; what is beyond the overrun is left out, one by one.
+    /// Guarantees: what was due in the meantime keeps its time; what is beyond the overrun is left out, one
+    /// by one.
     #[test]
     fn late_requests_keep_their_due_times() {
         let pace = Pace::Open { items_per_second: 10 };
@@ -122,7 +125,8 @@ mod tests {
     }
 
     /// Scenario: virtual users that think for 100 to 300 ms.
-    /// Guarantees: the first request is due at once, later ones after the drawn pause; none at or after the end.
+    /// Guarantees: the first request is due at once, later ones after the drawn pause; none at or after the
+    /// end.
     #[test]
     fn virtual_users_think() {
         let think = (Duration::from_millis(100), Duration::from_millis(300));

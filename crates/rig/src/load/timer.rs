@@ -1,5 +1,5 @@
-//! A clock for asynchronous senders that wakes to the microsecond: tokio's own timer counts in milliseconds, which would
-//! be the largest part of a gateway's latency.
+//! A clock for asynchronous senders that wakes to the microsecond: tokio's own timer counts in milliseconds,
+//! which would be the largest part of a gateway's latency.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

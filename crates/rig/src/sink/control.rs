@@ -20,7 +20,8 @@ use serde::de::DeserializeOwned;
 
 use super::intake::Intake;
 
-/// The ids of a load whose every second request was refused are large; a hundred million requests are beyond a rig.
+/// The ids of a load whose every second request was refused are large; a hundred million requests are beyond
+/// a rig.
 const BODY_LIMIT: usize = 1 << 30;
 
 pub(super) async fn serve(listener: TcpListener, intake: Arc<Intake>) {

@@ -1,8 +1,8 @@
 //! What a destination does wrong, as a script that can change while it runs.
 //!
-//! A script is a list of rules, one a line or separated by `;`. A rule is `CONDITION, … : EFFECT, …`, or effects alone
-//! for every request; `#` begins a comment. All conditions of a rule must hold; all rules that hold apply, later ones
-//! winning where they contradict.
+//! A script is a list of rules, one a line or separated by `;`. A rule is `CONDITION, … : EFFECT, …`, or
+//! effects alone for every request; `#` begins a comment. All conditions of a rule must hold; all rules that
+//! hold apply, later ones winning where they contradict.
 //!
 //! | condition | holds for |
 //! |---|---|
@@ -239,7 +239,8 @@ impl FromStr for Effect {
     }
 }
 
-/// The gRPC code that a client makes of an HTTP status (grpc `doc/http-grpc-status-mapping.md`; 429 as OTLP has it).
+/// The gRPC code that a client makes of an HTTP status (grpc `doc/http-grpc-status-mapping.md`; 429 as OTLP
+/// has it).
 fn grpc_of(status: u16) -> u16 {
     match status {
         400 => 13,
@@ -366,7 +367,8 @@ mod tests {
     }
 
     /// Scenario: a window of time, a signal and a transport as conditions; rules that contradict each other.
-    /// Guarantees: each condition holds where it says; counts are of the requests concerned; the later rule wins.
+    /// Guarantees: each condition holds where it says; counts are of the requests concerned; the later rule
+    /// wins.
     #[test]
     fn conditions_hold_where_they_say() {
         let mut faults =

@@ -1,5 +1,5 @@
-//! OTLP/HTTP by hand on blocking threads: bytes that nobody looks at are discarded in the kernel without being copied
-//! (`MSG_TRUNC`), so that a sink on the generator's core costs next to nothing.
+//! OTLP/HTTP by hand on blocking threads: bytes that nobody looks at are discarded in the kernel without
+//! being copied (`MSG_TRUNC`), so that a sink on the generator's core costs next to nothing.
 
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;

@@ -21,9 +21,9 @@ use crate::load::kind;
 pub enum Check {
     /// Every item of every request, as it arrives.
     Now,
-    /// For saturation: compressed bodies are kept, and every item in them is checked when the account is asked for. Of
-    /// uncompressed ones, resources that are as long as the load sent them are recognised by their first and last id,
-    /// and the rest of them is not read; everything else is checked item by item.
+    /// For saturation: compressed bodies are kept, and every item in them is checked when the account is
+    /// asked for. Of uncompressed ones, resources that are as long as the load sent them are recognised by
+    /// their first and last id, and the rest of them is not read; everything else is checked item by item.
     Later,
     /// Nothing: bytes are counted.
     Bytes,

@@ -1,9 +1,10 @@
 //! Recognising resources by their length and two ids while a body streams by.
 //!
-//! A gateway that lays bodies end to end, or splits between resources, leaves `Resource*` messages as the load made
-//! them. Of such a message the first id, the last id and the length say everything as long as nobody tampers with it, and
-//! the bytes in between can be discarded without being copied out of the kernel. An outline is only trusted after whole
-//! messages of its length have been read item by item and agreed with it; one disagreement ends that for good.
+//! A gateway that lays bodies end to end, or splits between resources, leaves `Resource*` messages as the
+//! load made them. Of such a message the first id, the last id and the length say everything as long as
+//! nobody tampers with it, and the bytes in between can be discarded without being copied out of the kernel.
+//! An outline is only trusted after whole messages of its length have been read item by item and agreed with
+//! it; one disagreement ends that for good.
 
 use std::io;
 use std::ops::Range;
@@ -75,8 +76,8 @@ impl Recogniser {
         }
     }
 
-    /// Reads a body of `len` bytes to its end and finds its ids. An error of the outer kind is the connection's, of the
-    /// inner kind the body's.
+    /// Reads a body of `len` bytes to its end and finds its ids. An error of the outer kind is the
+    /// connection's, of the inner kind the body's.
     pub(crate) fn scan(
         &self,
         signal: Signal,
@@ -280,9 +281,10 @@ mod tests {
         }
     }
 
-    /// Scenario: once outlines are trusted, a body comes with one item taken out; then one whose ids are not those of
-    /// a request, at the same length.
-    /// Guarantees: the first is read item by item, and the missing id is missing; the second is an error, not items.
+    /// Scenario: once outlines are trusted, a body comes with one item taken out; then one whose ids are not
+    /// those of a request, at the same length.
+    /// Guarantees: the first is read item by item, and the missing id is missing; the second is an error, not
+    /// items.
     #[test]
     fn what_was_changed_is_not_recognised() {
         let signal = Signal::Logs;
