@@ -3,9 +3,9 @@
 //!
 //! ```sh
 //! cargo build --release -p sluice-benches --example grpc_framing
-//! cargo build --release -p sluice-loadgen --examples
+//! cargo build --release -p sluice-rig
 //! target/release/examples/grpc_framing own 127.0.0.1:14317 &      # or: tonic
-//! target/release/examples/load --protocol grpc --target 127.0.0.1:14317 --seconds 10
+//! target/release/sluice-rig load --protocol grpc --target 127.0.0.1:14317 --repeat 4
 //! ```
 //!
 //! On SIGINT it prints requests and CPU seconds; docs/decisions.md has the figures.

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::proto::{Patch, Writer, apply};
+use crate::outline::{Outline, outlines};
+use crate::proto::{Patch, Stamp, Writer, apply};
 use crate::random::Random;
 use crate::signal::Signal;
 use crate::spec::Spec;
@@ -44,9 +45,13 @@ pub struct Generator {
 impl Generator {
     /// Prepares the bodies. A spec without items or variants is taken to mean one of them.
     pub fn new(spec: Spec) -> Self {
+        let items_per_request = spec.items_per_request.max(1);
         let spec = Spec {
-            items_per_request: spec.items_per_request.max(1),
-            variants: spec.variants.max(1),
+            items_per_request,
+            // With one body, and whole requests of series, a series always has the same place, hence the same
+            // name and attributes, in it.
+            variants: if spec.series > 0 { 1 } else { spec.variants.max(1) },
+            series: spec.series.next_multiple_of(u64::from(items_per_request)),
             ..spec
         };
         let mut random = Random::new(spec.seed);
@@ -100,18 +105,71 @@ impl Generator {
     /// Replaces `body` with that of the next request and returns its first id and its number of items.
     pub fn write_next(&mut self, unix_nanos: u64, body: &mut Vec<u8>) -> (u64, u32) {
         body.clear();
+        let (next, first_id, items) = self.next_in_place(unix_nanos);
+        body.extend_from_slice(next);
+        (first_id, items)
+    }
+
+    /// The body of the next request, its first id and its number of items, without copying: the body is good
+    /// until the next one is made.
+    pub fn next_in_place(&mut self, unix_nanos: u64) -> (&[u8], u64, u32) {
         let first_id = self.next_id;
+        let items = self.spec.items_per_request;
         let variants = self.templates.len() as u64;
-        let uses = self.made / variants;
-        if let Some(template) = self.templates.get((self.made % variants) as usize) {
-            body.extend_from_slice(&template.body);
+        let stamp = Stamp {
+            first_id,
+            unix_nanos,
+            uses: self.made / variants,
+            first_series: self.first_series(),
+        };
+        let variant = (self.made % variants) as usize;
+        self.made += 1;
+        self.next_id += u64::from(items);
+        let body = match self.templates.get_mut(variant) {
+            Some(template) => {
+                for patch in &template.patches {
+                    apply(&mut template.body, patch, &stamp);
+                }
+                template.body.as_slice()
+            }
+            None => &[],
+        };
+        (body, first_id, items)
+    }
+
+    /// The first series of the next request: they are gone through in turn, in a window that moves on by
+    /// whole requests as old series end and new ones begin.
+    fn first_series(&self) -> u64 {
+        let items = u64::from(self.spec.items_per_request);
+        let Some(turn) = (self.made * items).checked_rem(self.spec.series) else {
+            return 0;
+        };
+        let begun_requests = self.made.saturating_mul(self.spec.churn_per_million.into()) / 1_000_000;
+        turn + begun_requests * items
+    }
+
+    /// What the `Resource*` messages of all requests look like from outside, to recognise them on their way.
+    pub fn outlines(&self) -> Vec<Outline> {
+        let mut all = Vec::new();
+        for template in &self.templates {
+            let mut body = template.body.clone();
+            let stamp = Stamp {
+                // Far from the numbers of series, which look like ids in the bytes.
+                first_id: crate::FIRST_ID + (7 << 32),
+                unix_nanos: self.spec.start_unix_nanos,
+                uses: 0,
+                first_series: 0,
+            };
             for patch in &template.patches {
-                apply(body, patch, first_id, unix_nanos, uses);
+                apply(&mut body, patch, &stamp);
+            }
+            for outline in outlines(self.spec.signal, &body) {
+                if !all.contains(&outline) {
+                    all.push(outline);
+                }
             }
         }
-        self.made += 1;
-        self.next_id += u64::from(self.spec.items_per_request);
-        (first_id, self.spec.items_per_request)
+        all
     }
 }
 

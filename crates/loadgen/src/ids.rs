@@ -100,6 +100,16 @@ fn span_id(span: &[u8]) -> Result<Option<u64>, Malformed> {
     Ok(id.filter(|id| is_item_id(*id)))
 }
 
+/// The values of all length-delimited fields with this number.
+pub(crate) fn fields(message: &[u8], wanted: u32) -> Result<Vec<&[u8]>, Malformed> {
+    let mut found = Vec::new();
+    each(message, wanted, &mut |value| {
+        found.push(value);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
 enum Value<'a> {
     Varint(u64),
     Bytes(&'a [u8]),

@@ -9,6 +9,7 @@
 //!   split on the way. The walk is this crate's own and shares no code with `sluice-wire`, so that it can
 //!   be its oracle.
 //! - [`Tally`] and [`Tallies`] account for ids in bitmaps: sent, delivered, duplicated, lost, unknown.
+//! - [`Generator::outlines`] say how to recognise a whole resource by its length and its first and last id.
 //!
 //! ```
 //! use sluice_loadgen::{Generator, Signal, Spec, Tally, ids};
@@ -28,6 +29,7 @@ mod generator;
 mod ids;
 mod logs;
 mod metrics;
+mod outline;
 mod proto;
 mod random;
 mod resource;
@@ -38,6 +40,7 @@ mod traces;
 
 pub use generator::{Generator, Request};
 pub use ids::{Malformed, for_each_id, ids};
+pub use outline::Outline;
 pub use signal::Signal;
 pub use spec::{FIRST_ID, LANES, Shape, Spec};
 pub use tally::{Report, Tallies, Tally};

@@ -146,7 +146,12 @@ fn write_data(
 
 fn write_point_attributes(w: &mut Writer, spec: &Spec, random: &mut Random, field: u32, item: u32) {
     w.id_attribute(field, item);
-    write_attributes(w, random, field, spec.attributes_per_item.saturating_sub(1));
+    let mut written = 1;
+    if spec.series > 0 {
+        w.series_attribute(field, item);
+        written += 1;
+    }
+    write_attributes(w, random, field, spec.attributes_per_item.saturating_sub(written));
 }
 
 fn write_number(w: &mut Writer, spec: &Spec, random: &mut Random, item: u32, kind: Kind, start_nanos: u64) {

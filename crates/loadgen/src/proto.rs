@@ -13,6 +13,19 @@ pub(crate) enum Fill {
     Time(i64),
     /// A counter that starts at `base` and grows by `step` with each use of the template, eight bytes.
     Counter { base: u64, step: u64 },
+    /// The item's series, as a six-byte varint.
+    Series,
+}
+
+/// What a request made from a template is stamped with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) first_id: u64,
+    pub(crate) unix_nanos: u64,
+    /// How often the template has been used before.
+    pub(crate) uses: u64,
+    /// Series of the request's first item; the others follow without a gap.
+    pub(crate) first_series: u64,
 }
 
 /// A place in a template.
@@ -204,6 +217,18 @@ impl Writer {
         });
     }
 
+    /// The `KeyValue` that tells the series of `item` from others.
+    pub(crate) fn series_attribute(&mut self, field: u32, item: u32) {
+        self.message(field, |w| {
+            w.string(1, "shop.series");
+            w.message(2, |w| {
+                w.key(3, 0);
+                w.patch(item, Fill::Series);
+                w.varint(crate::FIRST_ID);
+            });
+        });
+    }
+
     /// The `KeyValue` that carries the id of `item`.
     pub(crate) fn id_attribute(&mut self, field: u32, item: u32) {
         self.message(field, |w| {
@@ -214,18 +239,18 @@ impl Writer {
 }
 
 /// Writes `fill` for an item into its place of a body.
-pub(crate) fn apply(body: &mut [u8], patch: &Patch, first_id: u64, unix_nanos: u64, uses: u64) {
+pub(crate) fn apply(body: &mut [u8], patch: &Patch, stamp: &Stamp) {
     use crate::random::mix;
-    let id = first_id + u64::from(patch.item);
+    let id = stamp.first_id + u64::from(patch.item);
     let Some(place) = body.get_mut(patch.at..) else {
         return;
     };
     match patch.fill {
-        Fill::Id => {
-            for (at, byte) in place.iter_mut().take(6).enumerate() {
-                let more = if at < 5 { 0x80 } else { 0 };
-                *byte = (id >> (7 * at)) as u8 & 0x7f | more;
-            }
+        Fill::Id => put_varint(place, id),
+        Fill::Series => {
+            let series = stamp.first_series + u64::from(patch.item);
+            // Beyond 2^35 series the numbers start again, so that the varint keeps its length.
+            put_varint(place, crate::FIRST_ID + series % crate::FIRST_ID);
         }
         Fill::SpanId => put(place, mix(id)),
         Fill::TraceId => {
@@ -235,8 +260,16 @@ pub(crate) fn apply(body: &mut [u8], patch: &Patch, first_id: u64, unix_nanos: u
                 put(low, mix(id));
             }
         }
-        Fill::Time(offset_nanos) => put(place, unix_nanos.saturating_add_signed(offset_nanos)),
-        Fill::Counter { base, step } => put(place, base.wrapping_add(step.wrapping_mul(uses))),
+        Fill::Time(offset_nanos) => put(place, stamp.unix_nanos.saturating_add_signed(offset_nanos)),
+        Fill::Counter { base, step } => put(place, base.wrapping_add(step.wrapping_mul(stamp.uses))),
+    }
+}
+
+/// A six-byte varint.
+fn put_varint(place: &mut [u8], value: u64) {
+    for (at, byte) in place.iter_mut().take(6).enumerate() {
+        let more = if at < 5 { 0x80 } else { 0 };
+        *byte = (value >> (7 * at)) as u8 & 0x7f | more;
     }
 }
 

@@ -45,6 +45,12 @@ pub struct Spec {
     pub points_per_metric: u32,
     /// Number of different bodies prepared in advance, which are sent in turn with new ids and times.
     pub variants: u32,
+    /// Metrics: number of series live at a time, told apart by an attribute of their own (one of
+    /// [`Spec::attributes_per_item`]) and counted without the attribute that carries the id. Rounded up to
+    /// whole requests; there is one variant then. 0 leaves the attribute out.
+    pub series: u64,
+    /// With [`Spec::series`]: how many of a million points begin a new series, in whole requests.
+    pub churn_per_million: u32,
     /// Seed of every value.
     pub seed: u64,
     /// Id of the first item; see [`Spec::lane`].
@@ -68,6 +74,8 @@ impl Spec {
             scopes: 1,
             points_per_metric: 10,
             variants: 4,
+            series: 0,
+            churn_per_million: 0,
             seed: 1,
             first_id: FIRST_ID,
             // 2026-01-01T00:00:00Z: recent enough to be plausible, fixed so that runs are comparable.

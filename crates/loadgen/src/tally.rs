@@ -84,6 +84,24 @@ impl Tally {
         is_new
     }
 
+    /// How many different ids of a range have arrived.
+    pub fn arrived_within(&self, ids: Range<u64>) -> u64 {
+        let mut arrived = 0;
+        let mut at = ids.start;
+        while at < ids.end {
+            let word_end = (at / 64 + 1) * 64;
+            let end = word_end.min(ids.end);
+            if let Some(page) = self.pages.get(&(at / PAGE_IDS)) {
+                let word = page.delivered[(at % PAGE_IDS / 64) as usize];
+                let from = word >> (at % 64);
+                let mask = u64::MAX >> (64 - (end - at));
+                arrived += u64::from((from & mask).count_ones());
+            }
+            at = end;
+        }
+        arrived
+    }
+
     /// Notes the arrival of every item of a decoded body and returns their number.
     pub fn delivered_body(&mut self, signal: Signal, body: &[u8]) -> Result<u64, Malformed> {
         let mut items = 0;
@@ -213,6 +231,9 @@ mod tests {
         assert_eq!(tally.report().unknown, 203);
         assert_eq!(tally.arrived(9), [first..first + 200, other..other + 3]);
         assert_eq!(tally.arrived(1), vec![first..first + 200; 1]);
+        assert_eq!(tally.arrived_within(first + 1..first + 199), 198);
+        assert_eq!(tally.arrived_within(first - 70..first + 270), 200);
+        assert_eq!(tally.arrived_within(other + 2..other + 2), 0);
         tally.sent(first, 200);
         tally.sent(other, 3);
         assert!(tally.report().is_exact());

@@ -8,7 +8,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, metric::Data, number_data_point};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
-use sluice_loadgen::{FIRST_ID, Generator, Malformed, Signal, Spec, Tallies, Tally, for_each_id, ids};
+use sluice_loadgen::{
+    FIRST_ID, Generator, Malformed, Outline, Signal, Spec, Tallies, Tally, for_each_id, ids,
+};
 
 fn metrics(body: &[u8]) -> ExportMetricsServiceRequest {
     ExportMetricsServiceRequest::decode(body).expect("valid metrics")
@@ -317,4 +319,91 @@ fn foreign_items_are_unmarked() {
     );
     assert_eq!((tally.report().unmarked, tally.report().delivered), (2, 0));
     assert_eq!(Spec::gateway(Signal::Logs).lane(1).first_id, FIRST_ID + (1 << 32));
+}
+
+/// Name and attributes of every point without its id, with those of its resource.
+fn series_of(body: &[u8]) -> Vec<String> {
+    let mut series = Vec::new();
+    for resource in &metrics(body).resource_metrics {
+        for metric in resource.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
+            let Some(Data::Gauge(gauge)) = &metric.data else {
+                continue;
+            };
+            for point in &gauge.data_points {
+                let mut attributes = point.attributes.clone();
+                attributes.retain(|attribute| attribute.key != "sluice.id");
+                series.push(format!("{} {attributes:?} {:?}", metric.name, resource.resource));
+            }
+        }
+    }
+    series
+}
+
+/// Scenario: 2,000 series are asked for at 100 points a request, first without churn, then with 5% of it.
+/// Guarantees: exactly that many series are live without churn; with it new ones come at the rate asked for.
+#[test]
+fn cardinality_and_churn_are_exact() {
+    let spec = Spec {
+        series: 2_000,
+        ..Spec::gateway(Signal::Metrics).items(100)
+    };
+    let mut seen = BTreeSet::new();
+    let mut generator = Generator::new(spec.clone());
+    for _ in 0..60 {
+        seen.extend(series_of(&generator.next_request().body));
+    }
+    assert_eq!(seen.len(), 2_000);
+
+    let mut generator = Generator::new(Spec {
+        churn_per_million: 50_000,
+        ..spec
+    });
+    let mut seen = BTreeSet::new();
+    for _ in 0..100 {
+        seen.extend(series_of(&generator.next_request().body));
+    }
+    // 100 requests, of which 5 began a block of 100 series; the last of them at request 100 exactly is not sent yet.
+    assert_eq!(seen.len(), 2_000 + 400);
+}
+
+/// Scenario: the outlines of single- and multi-resource specs of all signals, against requests of the same generator.
+/// Guarantees: each resource of a request has its outline, whose offsets read the first and last id of it; the
+/// numbers of items add up. (Outlines of equal length are told apart by both ids.)
+#[test]
+fn outlines_recognise_resources() {
+    for signal in Signal::ALL {
+        for spec in [Spec::gateway(signal), Spec::mixed(signal)] {
+            let mut generator = Generator::new(spec.lane(3));
+            let outlines = generator.outlines();
+            for _ in 0..20 {
+                let request = generator.next_request();
+                let (mut at, mut next_id) = (0, request.first_id);
+                while at < request.body.len() {
+                    assert_eq!(request.body[at], 0x0a);
+                    let (mut len, mut shift) = (0, 0);
+                    loop {
+                        at += 1;
+                        len |= usize::from(request.body[at] & 0x7f) << shift;
+                        shift += 7;
+                        if request.body[at] & 0x80 == 0 {
+                            break;
+                        }
+                    }
+                    let resource = &request.body[at + 1..at + 1 + len];
+                    at += 1 + len;
+                    let read = |at: usize| Outline::read_id(signal, &resource[at..]);
+                    let outline = outlines
+                        .iter()
+                        .filter(|outline| outline.len == len)
+                        .find(|outline| {
+                            let last_id = next_id + u64::from(outline.items) - 1;
+                            read(outline.id_at) == Some(next_id) && read(outline.last_id_at) == Some(last_id)
+                        })
+                        .expect("an outline that fits");
+                    next_id += u64::from(outline.items);
+                }
+                assert_eq!(next_id, request.ids().end);
+            }
+        }
+    }
 }

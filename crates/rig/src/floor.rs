@@ -1,8 +1,5 @@
 //! The floor: a bare hyper pass-through that counts, concatenates, and sends. What any gateway on this stack
 //! must at least pay, and none of a gateway's duties: no validation, no account, no memory budget, no retry.
-#![allow(clippy::print_stdout)]
-
-mod args;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -12,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use args::Args;
+use clap::Args;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Buf, Bytes, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -21,8 +18,42 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, mpsc};
 
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+use crate::units;
+
+/// How the floor works.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct FloorArgs {
+    /// Address to serve OTLP/HTTP on.
+    #[arg(long, default_value = "127.0.0.1:14318")]
+    listen: String,
+    /// Destination for OTLP/HTTP, host and port.
+    #[arg(long, default_value = "127.0.0.1:24318")]
+    to: String,
+    /// Compression of what is sent: none, or zstd at level 1.
+    #[arg(long, value_enum, default_value = "none")]
+    compression: Compression,
+    /// Items that make a batch.
+    #[arg(long, default_value_t = 1024)]
+    min_items: usize,
+    /// Longest wait for a batch.
+    #[arg(long, value_parser = units::duration, default_value = "200ms")]
+    timeout: Duration,
+    /// Requests that wait at most; when they are so many, clients wait for their answers.
+    #[arg(long, default_value_t = 64)]
+    queue: usize,
+    /// Batches being sent at a time.
+    #[arg(long, default_value_t = 4)]
+    senders: usize,
+    /// Worker threads; 1 is a current-thread runtime.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Compression {
+    None,
+    Zstd,
+}
 
 /// Calls `visit` for every length-delimited field `wanted` of a message; malformed input just ends the walk.
 fn each<'a>(mut rest: &'a [u8], wanted: u64, visit: &mut dyn FnMut(&'a [u8])) {
@@ -220,29 +251,22 @@ async fn export(
     }
 }
 
-async fn run(args: Args) -> io::Result<()> {
-    let (queue, receiver) = mpsc::channel(args.value("queue"));
+async fn serve(args: FloorArgs) -> io::Result<()> {
+    let (queue, receiver) = mpsc::channel(args.queue);
     let receiver = Arc::new(Mutex::new(receiver));
-    for _ in 0..args.value("senders") {
-        let zstd = match args.text("compression") {
-            "none" => None,
-            "zstd" => Some(zstd::bulk::Compressor::new(1)?),
-            other => {
-                return Err(io::Error::other(format!(
-                    "unknown compression {other}: use none or zstd"
-                )));
-            }
-        };
+    for _ in 0..args.senders {
         let sender = Sender {
-            destination: args.text("to").into(),
-            zstd,
+            destination: args.to.clone(),
+            zstd: match args.compression {
+                Compression::None => None,
+                Compression::Zstd => Some(zstd::bulk::Compressor::new(1)?),
+            },
             connection: None,
         };
-        let timeout = Duration::from_millis(args.value("timeout-ms"));
-        tokio::spawn(export(receiver.clone(), sender, args.value("min-items"), timeout));
+        tokio::spawn(export(receiver.clone(), sender, args.min_items, args.timeout));
     }
-    let listener = TcpListener::bind(args.text("listen")).await?;
-    println!("listening on {}", listener.local_addr()?);
+    let listener = TcpListener::bind(&args.listen).await?;
+    eprintln!("listening on {}", listener.local_addr()?);
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
@@ -257,21 +281,9 @@ async fn run(args: Args) -> io::Result<()> {
     }
 }
 
-fn main() -> io::Result<()> {
-    let args = Args::read(
-        "floor: receive OTLP/HTTP, count, concatenate, send",
-        &[
-            ("listen", "127.0.0.1:14318", "address to serve"),
-            ("to", "127.0.0.1:24318", "destination, host and port"),
-            ("compression", "none", "none or zstd (level 1)"),
-            ("min-items", "1024", "items that make a batch"),
-            ("timeout-ms", "200", "longest wait for a batch"),
-            ("queue", "64", "requests that wait at most"),
-            ("senders", "4", "batches being sent at a time"),
-            ("threads", "1", "worker threads; 1 is a current-thread runtime"),
-        ],
-    );
-    let mut builder = match args.value("threads") {
+/// Serves until the process ends.
+pub(crate) fn run(args: FloorArgs) -> Result<(), String> {
+    let mut builder = match args.threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         threads => {
             let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -279,5 +291,9 @@ fn main() -> io::Result<()> {
             builder
         }
     };
-    builder.enable_all().build()?.block_on(run(args))
+    let runtime = builder.enable_all().build().map_err(|error| error.to_string())?;
+    let listen = args.listen.clone();
+    runtime
+        .block_on(serve(args))
+        .map_err(|error| format!("floor on {listen}: {error}"))
 }

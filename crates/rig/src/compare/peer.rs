@@ -1,0 +1,282 @@
+//! The gateways: what is known of how to start them (deploy/compare/peers.txt), and where they are.
+
+use std::path::{Path, PathBuf};
+
+use super::scenario::Scenario;
+
+/// Where gateways are looked for before PATH, from the directory the rig is started in.
+const BUILT_HERE: [&str; 2] = ["target/release", "target/peers"];
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) name: String,
+    executable: String,
+    configured: String,
+    arguments: Vec<String>,
+    pub(crate) remark: String,
+}
+
+/// A gateway that can be started.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) executable: PathBuf,
+}
+
+/// The gateways that were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) peers: Vec<Peer>,
+    /// Names, and why they could not be found.
+    pub(crate) absent: Vec<(String, String)>,
+}
+
+/// Where everything listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ports {
+    pub(crate) gateway_http: u16,
+    pub(crate) gateway_grpc: u16,
+    pub(crate) sink_http: u16,
+    pub(crate) sink_grpc: u16,
+    pub(crate) sink_control: u16,
+}
+
+impl Ports {
+    /// As the configurations read them.
+    pub(crate) fn environment(&self) -> [(&'static str, String); 4] {
+        [
+            ("GATEWAY_HTTP", self.gateway_http.to_string()),
+            ("GATEWAY_GRPC", self.gateway_grpc.to_string()),
+            ("SINK_HTTP", self.sink_http.to_string()),
+            ("SINK_GRPC", self.sink_grpc.to_string()),
+        ]
+    }
+}
+
+/// Reads the table of kinds.
+pub(crate) fn read_kinds(text: &str) -> Result<Vec<Kind>, String> {
+    let mut kinds = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let columns: Vec<_> = line.split('|').map(str::trim).collect();
+        let [name, executable, configured, arguments, remark] = columns[..] else {
+            return Err(format!(
+                "peers.txt, line {number}: {} columns instead of 5",
+                columns.len()
+            ));
+        };
+        kinds.push(Kind {
+            name: name.into(),
+            executable: executable.into(),
+            configured: configured.into(),
+            arguments: arguments.split_whitespace().map(String::from).collect(),
+            remark: remark.into(),
+        });
+    }
+    Ok(kinds)
+}
+
+/// The gateways that were asked for as `NAME` or `NAME=PATH`, or else all that are known; those that cannot
+/// be found come with what was tried.
+pub(crate) fn find(kinds: &[Kind], asked: &[String]) -> Result<Found, String> {
+    let all: Vec<String> = kinds.iter().map(|kind| kind.name.clone()).collect();
+    let mut all_found = Found::default();
+    for asked in if asked.is_empty() { &all } else { asked } {
+        let (name, path) = match asked.split_once('=') {
+            Some((name, path)) => (name, Some(path)),
+            None => (asked.as_str(), None),
+        };
+        let known = |kind: &&Kind| {
+            name.strip_prefix(&kind.name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let kind = kinds.iter().find(known).ok_or_else(|| {
+            format!(
+                "nothing is known of a gateway {name:?}: use a name that begins with one of {}, or add it to peers.txt",
+                all.join(", ")
+            )
+        })?;
+        match locate(kind, path) {
+            Ok(executable) => all_found.peers.push(Peer {
+                name: name.into(),
+                kind: kind.clone(),
+                executable,
+            }),
+            Err(error) => all_found.absent.push((name.into(), error)),
+        }
+    }
+    Ok(all_found)
+}
+
+fn locate(kind: &Kind, path: Option<&str>) -> Result<PathBuf, String> {
+    if let Some(path) = path {
+        let path = PathBuf::from(path);
+        return path
+            .is_file()
+            .then_some(path.clone())
+            .ok_or_else(|| format!("{} is no file", path.display()));
+    }
+    if kind.executable == "self" {
+        return std::env::current_exe().map_err(|error| format!("cannot find the rig itself: {error}"));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let built = BUILT_HERE.iter().map(PathBuf::from);
+    built
+        .chain(std::env::split_paths(&path))
+        .map(|directory| directory.join(&kind.executable))
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| {
+            format!(
+                "no {} in {} or PATH; name it with --peer {}=PATH",
+                kind.executable,
+                BUILT_HERE.join(", "),
+                kind.name
+            )
+        })
+}
+
+impl Peer {
+    /// The command line for a scenario, with the configuration written to `out`; an error says why this
+    /// gateway does not do this work.
+    pub(crate) fn command(
+        &self,
+        scenario: &Scenario,
+        ports: Ports,
+        threads: usize,
+        configurations: &Path,
+        out: &Path,
+    ) -> Result<Vec<String>, String> {
+        let work = format!("{}-{}", scenario.transport(), scenario.compression);
+        let values = Values {
+            ports,
+            threads,
+            scenario,
+            out,
+        };
+        let mut config = String::new();
+        if self.kind.configured.contains('-') {
+            if !self.kind.configured.split(',').any(|can| can == work) {
+                return Err(format!("{} does only {}", self.name, self.kind.configured));
+            }
+        } else {
+            let file = format!("{}-{work}.{}", self.kind.name, self.kind.configured);
+            let source = configurations.join(&file);
+            let text = std::fs::read_to_string(&source)
+                .map_err(|error| format!("no configuration {}: {error}", source.display()))?;
+            let target = out.join(&file);
+            std::fs::write(&target, values.put_into_file(&text))
+                .map_err(|error| format!("cannot write {}: {error}", target.display()))?;
+            config = target.display().to_string();
+        }
+        let arguments = self.kind.arguments.iter();
+        let arguments = arguments.map(|argument| values.put_into(argument).replace("{config}", &config));
+        Ok(std::iter::once(self.executable.display().to_string())
+            .chain(arguments)
+            .collect())
+    }
+}
+
+/// What is put into arguments and configuration files.
+struct Values<'a> {
+    ports: Ports,
+    threads: usize,
+    scenario: &'a Scenario,
+    out: &'a Path,
+}
+
+impl Values<'_> {
+    fn put_into(&self, text: &str) -> String {
+        text.replace("{gateway_http}", &self.ports.gateway_http.to_string())
+            .replace("{gateway_grpc}", &self.ports.gateway_grpc.to_string())
+            .replace("{sink_http}", &self.ports.sink_http.to_string())
+            .replace("{sink_grpc}", &self.ports.sink_grpc.to_string())
+            .replace("{compression}", self.scenario.compression)
+            .replace("{threads}", &self.threads.to_string())
+    }
+
+    fn put_into_file(&self, text: &str) -> String {
+        text.replace("@OUT@", &self.out.display().to_string())
+            .replace("@SINK@", &self.ports.sink_http.to_string())
+            .replace("@GATEWAY@", &self.ports.gateway_http.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::scenario::SCENARIOS;
+
+    const PORTS: Ports = Ports {
+        gateway_http: 1,
+        gateway_grpc: 2,
+        sink_http: 3,
+        sink_grpc: 4,
+        sink_control: 5,
+    };
+
+    fn shipped() -> (Vec<Kind>, PathBuf) {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/compare");
+        let text = std::fs::read_to_string(directory.join("peers.txt")).unwrap();
+        (read_kinds(&text).unwrap(), directory)
+    }
+
+    /// Scenario: the shipped table; a gateway under a name of its own, one that cannot be found, one nobody
+    /// knows.
+    /// Guarantees: each finds its line, what is absent says what was tried, an unknown name is an error that
+    /// lists names.
+    #[test]
+    fn gateways_are_found() {
+        let (kinds, _) = shipped();
+        let asked = ["floor".into(), "sluice-old=/nowhere/sluice".into()];
+        let Found { peers, absent } = find(&kinds, &asked).unwrap();
+        assert_eq!(peers.len(), 1);
+        assert_eq!(peers[0].kind.name, "floor");
+        assert_eq!(
+            absent,
+            [("sluice-old".into(), "/nowhere/sluice is no file".into())]
+        );
+        let error = find(&kinds, &["sluicegate".into()]).unwrap_err();
+        assert!(
+            error.contains("sluicegate") && error.contains("collector, sluice"),
+            "{error}"
+        );
+        assert!(read_kinds("one | two").unwrap_err().contains("line 1: 2 columns"));
+    }
+
+    /// Scenario: the commands of every shipped gateway for every scenario.
+    /// Guarantees: collector and sluice have a configuration for each; values are put in; the floor says what
+    /// it cannot.
+    #[test]
+    fn commands_are_complete() {
+        let (kinds, directory) = shipped();
+        let out = std::env::temp_dir().join(format!("sluice-rig-test-{}", std::process::id()));
+        std::fs::create_dir_all(&out).unwrap();
+        for kind in kinds {
+            let peer = Peer {
+                name: kind.name.clone(),
+                kind,
+                executable: "/bin/gateway".into(),
+            };
+            for scenario in SCENARIOS {
+                match peer.command(scenario, PORTS, 2, &directory, &out) {
+                    Ok(command) => {
+                        assert_eq!(command[0], "/bin/gateway");
+                        assert!(
+                            !command.iter().any(|argument| argument.contains('{')),
+                            "{command:?}"
+                        );
+                    }
+                    Err(error) => {
+                        let partial = ["floor", "nginx"].contains(&peer.name.as_str());
+                        assert!(partial, "{} {}: {error}", peer.name, scenario.name);
+                    }
+                }
+            }
+        }
+        std::fs::remove_dir_all(&out).unwrap();
+    }
+}
