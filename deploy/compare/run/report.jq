@@ -2,22 +2,23 @@
 
 def median: sort | if length == 0 then null elif length % 2 == 1 then .[length / 2 | floor]
     else (.[length / 2 - 1] + .[length / 2]) / 2 end;
-def fixed($digits):
+def fixed($digits): if isnan then "–" else
     pow(10; $digits) as $scale | (. * $scale | round) as $whole |
     if $digits == 0 then "\($whole)"
     else ($whole / $scale | floor) as $integer | ("\($whole - $integer * $scale | round)") as $rest |
-        "\($integer).\("0" * ($digits - ($rest | length)) // "")\($rest)" end;
+        "\($integer).\("0" * ($digits - ($rest | length)) // "")\($rest)" end end;
 def grouped: tostring | [while(length > 0; .[:-3]) | .[-3:]] | reverse | join(",");
 # A median, and the spread where there is one.
 def spread($digits):
-    (median | fixed($digits)) as $middle | if length < 2 then $middle
+    (median | fixed($digits)) as $middle | if length < 2 or $middle == "–" then $middle
     else "\($middle) (\(min | fixed($digits))–\(max | fixed($digits)))" end;
 def times: if . == null or . == infinite or isnan then "–" else "×\(fixed(2))" end;
 def row: "| " + (map(gsub("\\|"; "/")) | join(" | ")) + " |";
 def table($head): ($head | row), ($head | map("---") | row);
 
 # CPU seconds for a million delivered points, the drain of the queue included.
-def cost: .cpu_nanos / 1e9 / ([.load.accepted_items * .account.delivered / ([.account.sent, 1] | max), 1] | max) * 1e6;
+def cost: if .account.delivered == 0 then nan
+    else .cpu_nanos / 1e9 / (.load.accepted_items * .account.delivered / .account.sent) * 1e6 end;
 def not_accepted: .load.refused_items + .load.rejected_items + .load.unanswered_items + .load.unsent_items;
 def exact: .account | .delivered == .sent and .lost + .duplicated + (.unknown // 0) + (.unmarked // 0) == 0;
 def delivered:
