@@ -1,4 +1,6 @@
 #!/bin/bash
+# shellcheck source-path=SCRIPTDIR
+#
 # The seed's three steps (15k points/s with 1 CPU and 512 MB, 50k with 2 and 1 GB, 100k with 4 and 2 GB) for every gateway, one
 # after the other: CPU and memory, what was delivered of what was sent, and how the cost grows from step to step, as
 # Markdown on standard output.
@@ -23,12 +25,6 @@ set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 all_gateways=(sluice-minimal sluice-balanced collector-minimal collector-balanced vmagent)
-# Of every measured interval this much is left out of the CPU and memory figures at both ends, where the load starts and stops.
-edge_seconds=1.5
-# What a destination may take to have everything, after the load has ended.
-drain_seconds=240
-# Id lanes of the warm-up; those of the measured load begin at 0.
-warmup_lane=500
 
 fail() {
     echo "run.sh: $*" >&2
@@ -52,7 +48,7 @@ for argument in "$@"; do
     --fewer-cpus) fewer_cpus=true ;;
     --dashboards) dashboards=true ;;
     --report) report_only=true ;;
-    -h | --help) sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0"; exit 0 ;;
+    -h | --help) sed -n '4,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0"; exit 0 ;;
     -*) fail "no option $argument; --help says which there are" ;;
     *)
         printf '%s\n' "${all_gateways[@]}" | grep -qx -- "$argument" || fail "no gateway $argument: there are ${all_gateways[*]}"

@@ -28,7 +28,11 @@ engine_prepare() {
 
 engine_finish() {
     everything_stop /dev/null
-    if $dashboards; then echo "Grafana goes on at http://localhost:$GRAFANA_HTTP; deploy/compare/run.sh leaves it to you to stop it" >&2; fi
+    if $dashboards; then
+        echo "Grafana goes on at http://localhost:$GRAFANA_HTTP; docker compose --profile dashboards down ends it" >&2
+    else
+        compose down >/dev/null 2>&1 || true
+    fi
 }
 
 engine_limits() { echo "Containers with a CPU quota and a memory limit, no swap; memory as docker stats has it"; }
@@ -96,4 +100,7 @@ everything_stop() { # LOG
     for name in "${services[@]}"; do profiles+=(--profile "$name"); done
     compose "${profiles[@]}" logs --no-color >>"$1" 2>&1 || true
     compose "${profiles[@]}" rm --stop --force "${services[@]}" >/dev/null 2>&1 || true
+    # A load that was interrupted: Compose does not count a container of `run` among those of a service.
+    docker ps --all --quiet --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" \
+        --filter label=com.docker.compose.service=load | xargs --no-run-if-empty docker rm --force >/dev/null 2>&1 || true
 }

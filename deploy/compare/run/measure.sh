@@ -9,6 +9,13 @@
 #   everything_stop
 # shellcheck shell=bash disable=SC2153,SC2154 # variables of run.sh
 
+# Of every measured interval this much is left out of the CPU and memory figures at both ends, where the load starts and stops.
+edge_seconds=1.5
+# What a destination may take to have everything, after the load has ended.
+drain_seconds=240
+# Id lanes of the warm-up; those of the measured load begin at 0.
+warmup_lane=500
+
 not_run() { # GATEWAY RATE CPUS MEMORY REASON
     jq --null-input --compact-output --arg gateway "$1" --argjson rate "$2" --argjson cpus "$3" --arg memory "$4" \
         --arg problem "$5" '$ARGS.named' >>"$results"
