@@ -11,8 +11,10 @@
 
 # Of every measured interval this much is left out of the CPU and memory figures at both ends, where the load starts and stops.
 edge_seconds=1.5
-# What a destination may take to have everything, after the load has ended.
+# What a destination may take to have everything, after the load has ended; and how long nothing comes until nothing more is
+# expected. Longer than the Collector waits before it tries again (5 s, spread to 7.5 s).
 drain_seconds=240
+quiet_seconds=15
 # Id lanes of the warm-up; those of the measured load begin at 0.
 warmup_lane=500
 
@@ -55,7 +57,7 @@ usage() {
         }' "$1"
 }
 
-# arrived BACKEND: how many requests or points have come so far; only used to see that no more come.
+# arrived BACKEND: how many requests or points have come so far; only used to see whether more come.
 arrived() {
     if [ "$1" = sink ]; then destination_get /stats | jq .requests; else rows; fi
 }
@@ -99,7 +101,10 @@ measure() { # GATEWAY RATE CPUS GRANTED MEMORY REPEAT
         if [ -n "$problem" ]; then return; fi
         local what=$1
         shift
-        if ! "$@" 2>>"$log"; then problem="$what: $(grep -v '^ *$' "$log" | tail -n 1)"; fi
+        if ! "$@" 2>>"$log"; then
+            # Usage and progress may follow what is to be read.
+            problem="$what: $({ grep -i error "$log" || grep -v '^ *$' "$log" || echo "it said nothing"; } | tail -n 1)"
+        fi
     }
     : >"$log"
     attempt "the destination did not start" destination_start "$backend"
@@ -108,7 +113,9 @@ measure() { # GATEWAY RATE CPUS GRANTED MEMORY REPEAT
 
     local before after ended state usage_json
     if [ -z "$problem" ]; then
-        before=$(gateway_counters)
+        before=$(gateway_counters) || problem="the gateway has no counters"
+    fi
+    if [ -z "$problem" ]; then
         sample "$samples" &
         sampler=$!
         attempt "the load failed" generate "$gateway" "$backend" "${options[@]}" --duration "${DURATION}s" >"$load"
@@ -116,22 +123,31 @@ measure() { # GATEWAY RATE CPUS GRANTED MEMORY REPEAT
         sample_end
     fi
     if [ -z "$problem" ]; then
-        # The drain of the queue is part of the work: until nothing has come for a second.
-        local last=-1 now
+        # The drain of the queue is part of the work.
+        local last=-1 now quiet=0
         for _ in $(seq "$drain_seconds"); do
+            state=$(account "$backend" "$warm" "$load") || { problem="the destination does not give its account"; break; }
+            if [ "$(jq .lost <<<"$state")" = 0 ]; then break; fi
             now=$(arrived "$backend")
-            if [ "$now" = "$last" ]; then break; fi
+            if [ "$now" = "$last" ]; then quiet=$((quiet + 1)); else quiet=0; fi
+            if [ "$quiet" = "$quiet_seconds" ]; then break; fi
             last=$now
             sleep 1
         done
+    fi
+    if [ -z "$problem" ]; then
         problem=$(gateway_problem)
     fi
     if [ -z "$problem" ]; then
-        after=$(gateway_counters)
+        after=$(gateway_counters) || problem="the gateway has no counters"
+    fi
+    if [ -z "$problem" ]; then
         usage_json=$(usage "$samples" "$ended") || problem="too few samples: DURATION is too short"
     fi
     if [ -z "$problem" ]; then
-        state=$(account "$backend" "$warm" "$load") || problem="the destination did not give its account"
+        # Once more, a second later: duplicates come last.
+        sleep 1
+        state=$(account "$backend" "$warm" "$load") || problem="the destination does not give its account"
     fi
     everything_stop "$log"
     if [ -n "$problem" ]; then
