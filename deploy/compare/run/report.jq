@@ -20,9 +20,10 @@ def table($head): ($head | row), ($head | map("---") | row);
 def cost: if .account.delivered == 0 then nan
     else .cpu_nanos / 1e9 / (.load.accepted_items * .account.delivered / .account.sent) * 1e6 end;
 def not_accepted: .load.refused_items + .load.rejected_items + .load.unanswered_items + .load.unsent_items;
-def exact: .account | .delivered == .sent and .lost + .duplicated + (.unknown // 0) + (.unmarked // 0) == 0;
+def exact: .account | .sent > 0 and .delivered == .sent and .lost + .duplicated + (.unknown // 0) + (.unmarked // 0) == 0;
 def delivered:
     if all(.[]; exact) then if all(.[]; .account.by_id) then "all, once" else "all (counted)" end
+    elif all(.[]; .account.sent == 0) then "nothing was accepted"
     else (map(.account.delivered) | add) as $delivered | (map(.account.sent) | add) as $sent |
         "\(100 * $delivered / ([$sent, 1] | max) | fixed(3))%, lost \(map(.account.lost) | add | grouped), twice \(
             map(.account.duplicated) | add | grouped)" end;
