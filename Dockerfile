@@ -10,6 +10,10 @@
 #   docker run --rm -v "$PWD/my.yaml:/etc/sluice/config.yaml:ro" sluice
 #   docker run --rm sluice --config /etc/sluice/config.yaml --set exporters.otlp/backend.compression=gzip
 #
+# The load generator and counting sink of deploy/compare, with the same builder:
+#
+#   docker build -t sluice-rig --target rig .
+#
 # Any Debian-like image with rustup and a C compiler builds it; it compiles on the machine's own
 # architecture and cross-compiles for the other. Needs BuildKit (or buildah), for --platform. Stop it with
 # time to drain its queues: docker stop --time 40, terminationGracePeriodSeconds: 40.
@@ -31,6 +35,20 @@ RUN own=$(dpkg --print-architecture); arch=${TARGETARCH:-$own}; echo "$arch" >/a
             && rm -rf /var/lib/apt/lists/*; \
     fi
 COPY . .
+
+# Only built where it is asked for.
+FROM build AS build-rig
+RUN deploy/build-static.sh "$(cat /arch)" gnu sluice-rig && cp "target/static/$(cat /arch)/sluice-rig" /sluice-rig
+
+FROM scratch AS rig
+LABEL org.opencontainers.image.title="sluice-rig" \
+      org.opencontainers.image.description="Load, a counting sink, and the comparison of telemetry gateways." \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build-rig /sluice-rig /sluice-rig
+USER 65532:65532
+ENTRYPOINT ["/sluice-rig"]
+
+FROM build AS build-sluice
 RUN arch=$(cat /arch) \
     && deploy/build-static.sh "$arch" \
     && mkdir -p /image/var/lib/sluice /image/etc/sluice \
@@ -41,10 +59,10 @@ FROM scratch
 LABEL org.opencontainers.image.title="sluice" \
       org.opencontainers.image.description="A telemetry gateway: OTLP in, batched OTLP out, nothing lost silently." \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=build /image/sluice /sluice
-COPY --from=build /image/etc/sluice /etc/sluice
+COPY --from=build-sluice /image/sluice /sluice
+COPY --from=build-sluice /image/etc/sluice /etc/sluice
 # Relative paths of the configuration (files, later queues) mean this directory: mount a volume here.
-COPY --from=build --chown=65532:65532 /image/var/lib/sluice /var/lib/sluice
+COPY --from=build-sluice --chown=65532:65532 /image/var/lib/sluice /var/lib/sluice
 WORKDIR /var/lib/sluice
 # By number, since there is no passwd; so that Kubernetes can tell that it is not root.
 USER 65532:65532

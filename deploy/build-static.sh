@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# One static executable: target/static/<arch>/sluice.
+# One static executable: target/static/<arch>/sluice, or the one of another package of this workspace (sluice-rig).
 #
-#   deploy/build-static.sh amd64|arm64 [gnu|musl]
+#   deploy/build-static.sh amd64|arm64 [gnu|musl [PACKAGE]]
 #
 # gnu (the default, and the faster) links glibc statically. It needs a C compiler for the architecture:
 # for the machine's own the usual one with its static libc, for the other one a cross compiler
@@ -13,13 +13,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
-    echo "usage: deploy/build-static.sh amd64|arm64 [gnu|musl]" >&2
+    echo "usage: deploy/build-static.sh amd64|arm64 [gnu|musl [PACKAGE]]" >&2
     exit 2
 }
 
-if [ $# -lt 1 ] || [ $# -gt 2 ]; then usage; fi
+if [ $# -lt 1 ] || [ $# -gt 3 ]; then usage; fi
 arch=$1
 libc=${2:-gnu}
+package=${3:-sluice}
 case $arch in
     amd64) machine=x86_64 ;;
     arm64)
@@ -34,7 +35,7 @@ case $libc in gnu | musl) ;; *) usage ;; esac
 triple=$machine-unknown-linux-$libc
 out=${CARGO_TARGET_DIR:-target}
 mkdir -p "$out/static/$arch"
-build=(--locked --profile dist --package sluice --bin sluice --target "$triple")
+build=(--locked --profile dist --package "$package" --bin "$package" --target "$triple")
 
 if ! rustc --print target-libdir --target "$triple" | xargs test -d; then
     rustup target add "$triple"
@@ -72,8 +73,8 @@ else
     cargo zigbuild "${build[@]}"
 fi
 
-binary=$out/static/$arch/sluice
-cp "$out/$triple/dist/sluice" "$binary"
+binary=$out/static/$arch/$package
+cp "$out/$triple/dist/$package" "$binary"
 # No interpreter and no library asked for: nothing but a kernel is needed to run it.
 if readelf --program-headers "$binary" | grep -q INTERP || readelf --dynamic "$binary" | grep -q NEEDED; then
     echo "$binary is not static" >&2

@@ -45,6 +45,9 @@ struct LoadArgs {
     /// Host and port of the gateway.
     #[arg(long, default_value = "127.0.0.1:4318")]
     target: String,
+    /// Path of requests over HTTP, for gateways that take OTLP elsewhere [default: OTLP's, /v1/metrics and the like].
+    #[arg(long)]
+    path: Option<String>,
     /// How requests travel.
     #[arg(long, value_enum, default_value = "http")]
     protocol: Protocol,
@@ -126,6 +129,7 @@ impl LoadArgs {
         };
         Plan {
             target: self.target,
+            path: self.path,
             protocol: self.protocol,
             spec,
             encoding: self.encoding,

@@ -42,6 +42,15 @@ fn every_example_is_valid() {
     assert!(seen >= 3, "{seen}");
 }
 
+/// Scenario: the two shapes that the comparison gives to sluice and to the Collector alike.
+/// Guarantees: sluice reads each without a warning, so that none of what makes the work equal is silently without effect.
+#[test]
+fn every_shape_of_the_comparison_is_valid() {
+    for shape in ["minimal", "balanced"] {
+        example(&format!("../deploy/compare/shapes/{shape}.yaml"));
+    }
+}
+
 /// Scenario: the configuration that is compiled in.
 /// Guarantees: everything listens on localhost at the usual ports, and data goes into files under ./sluice-data.
 #[test]

@@ -41,7 +41,7 @@ impl HttpExchange {
         };
         let head = format!(
             "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: {media_type}\r\n{encoding}Content-Length: ",
-            signal.http_path(),
+            plan.path.as_deref().unwrap_or(signal.http_path()),
             plan.target
         );
         HttpExchange {

@@ -55,6 +55,8 @@ pub enum Bodies {
 pub struct Plan {
     /// Host and port of the gateway.
     pub target: String,
+    /// Path of requests over HTTP, where it is not OTLP's for the signal.
+    pub path: Option<String>,
     /// How requests travel.
     pub protocol: Protocol,
     /// What is in them, for the first sender; see [`Plan::spec_of`].
@@ -82,6 +84,7 @@ impl Default for Plan {
     fn default() -> Self {
         Plan {
             target: "127.0.0.1:4318".into(),
+            path: None,
             protocol: Protocol::Http,
             spec: Spec::gateway(Signal::Metrics),
             encoding: Encoding::Identity,
