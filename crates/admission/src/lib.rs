@@ -10,8 +10,12 @@
 
 mod budget;
 mod hint;
+mod histogram;
 mod jitter;
+mod sync;
+mod tracker;
 
 pub use budget::{Budget, EXPRESS_MAX_BYTES, EXPRESS_SHARE, NeverFits, Permit, Usage};
 pub use hint::{MAX_RETRY_HINT, MIN_RETRY_HINT, RetryHint};
 pub use jitter::Jitter;
+pub use tracker::{Origin, Stats, Tracker, TrackerSettings};
