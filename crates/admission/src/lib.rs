@@ -8,14 +8,27 @@
 //! Two lanes share the capacity: a *general* lane, and a small *express* lane that only small
 //! requests may use, so that a handful of huge bodies cannot starve everybody else.
 
+mod breaker;
 mod budget;
+mod gauge;
+mod guard;
+mod guard_settings;
 mod hint;
 mod histogram;
 mod jitter;
+mod level;
+mod policy;
+mod registry;
 mod sync;
 mod tracker;
 
+pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Open, Outcome, Pass};
 pub use budget::{Budget, EXPRESS_MAX_BYTES, EXPRESS_SHARE, NeverFits, Permit, Usage};
+pub use gauge::{LevelChange, LevelGauge};
+pub use guard::{Guard, Hooks, MethodView, NoHooks, OTHER_METHODS, Reason, Refusal, Ticket};
+pub use guard_settings::GuardSettings;
 pub use hint::{MAX_RETRY_HINT, MIN_RETRY_HINT, RetryHint};
 pub use jitter::Jitter;
+pub use level::{Cause, LatencyThresholds, Level, SignalThresholds, Signals, Steps};
+pub use policy::{Action, Actions, Priority};
 pub use tracker::{Origin, Stats, Tracker, TrackerSettings};
