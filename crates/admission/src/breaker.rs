@@ -293,6 +293,84 @@ fn after(word: Word, settings: &BreakerSettings, outcome: Outcome, now: u64) -> 
     }
 }
 
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn settings() -> BreakerSettings {
+        BreakerSettings {
+            failures: 2,
+            ..BreakerSettings::default()
+        }
+    }
+
+    fn fail(breaker: &Breaker, pass: Pass) -> usize {
+        let change = breaker.settle(&settings(), pass, Outcome::Failure, 10 * SECOND);
+        usize::from(change.is_some())
+    }
+
+    /// Scenario: two requests under way fail at once, in two threads; then two threads ask an hour later.
+    /// Guarantees: it opens, and one of them is told so; one of those who ask later is let through as the probe.
+    #[test]
+    fn loom_one_change_and_one_probe() {
+        loom::model(|| {
+            let breaker = Arc::new(Breaker::new(0));
+            let passes = [(); 2].map(|()| breaker.admit(&settings(), SECOND).unwrap());
+            let other = {
+                let breaker = breaker.clone();
+                thread::spawn(move || {
+                    let told = fail(&breaker, passes[1]);
+                    (told, breaker.admit(&settings(), 3_600 * SECOND))
+                })
+            };
+            let told = fail(&breaker, passes[0]);
+            let mine = breaker.admit(&settings(), 3_600 * SECOND);
+            let (told_other, others) = other.join().unwrap();
+            assert_eq!(told + told_other, 1);
+            // Who asks before the other's failure is in may still find it closed, and is no probe.
+            let probes = [mine, others]
+                .into_iter()
+                .flatten()
+                .filter(|pass| pass.generation >= 2)
+                .count();
+            assert!(probes <= 1);
+            assert!(matches!(
+                breaker.state(),
+                BreakerState::Open | BreakerState::Probing
+            ));
+        });
+    }
+
+    /// Scenario: the probe's success and the time-out that gives its place to another come at once.
+    /// Guarantees: either the success counted, or the other probe is the only one that counts.
+    #[test]
+    fn loom_a_late_probe_does_not_count_twice() {
+        loom::model(|| {
+            let breaker = Arc::new(Breaker::new(0));
+            for _ in 0..2 {
+                let pass = breaker.admit(&settings(), 2 * SECOND).unwrap();
+                fail(&breaker, pass);
+            }
+            let probe = breaker.admit(&settings(), 50 * SECOND).unwrap();
+            let other = {
+                let breaker = breaker.clone();
+                thread::spawn(move || breaker.admit(&settings(), 90 * SECOND))
+            };
+            let change = breaker.settle(&settings(), probe, Outcome::Success, 90 * SECOND);
+            let replaced = other.join().unwrap();
+            assert!(replaced.is_ok());
+            assert_eq!(breaker.state(), BreakerState::Probing);
+            let count = Word::unpack(breaker.state.load(Ordering::Acquire)).count;
+            assert_eq!(count, u64::from(change.is_some()));
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

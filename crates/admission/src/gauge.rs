@@ -137,6 +137,40 @@ impl Default for LevelGauge {
     }
 }
 
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Scenario: two threads observe a rise at once, to different levels.
+    /// Guarantees: the worse one is held, and the changes told are a chain from normal to it.
+    #[test]
+    fn loom_each_change_is_told_once() {
+        loom::model(|| {
+            let gauge = Arc::new(LevelGauge::new());
+            let observe = |gauge: &LevelGauge, level| {
+                gauge.observe(level, Cause::Disk, 1_000_000_000, Duration::from_secs(1))
+            };
+            let other = {
+                let gauge = gauge.clone();
+                thread::spawn(move || observe(&gauge, Level::Critical))
+            };
+            let mine = observe(&gauge, Level::Warning);
+            let others = other.join().unwrap().unwrap();
+            assert_eq!(gauge.level(), Level::Critical);
+            match mine {
+                Some(mine) => assert_eq!(
+                    (mine.from, mine.to, others.from),
+                    (Level::Normal, Level::Warning, mine.to)
+                ),
+                None => assert_eq!(others.from, Level::Normal),
+            }
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

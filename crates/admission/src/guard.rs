@@ -235,6 +235,17 @@ impl Guard {
         }
     }
 
+    /// Takes back a ticket whose request was never worked on: nothing is learnt from it.
+    pub fn abandon(&self, ticket: Ticket, now: u64) {
+        if let (Some(method), Some(pass), Some(settings)) =
+            (&ticket.method, ticket.pass, &self.settings.breaker)
+            && let Some(breaker) = &method.value.breaker
+            && let Some(change) = breaker.settle(settings, pass, Outcome::Abandoned, now)
+        {
+            self.hooks.breaker_changed(&method.name, change);
+        }
+    }
+
     /// Takes in what the process feels at `now`. Call it every 100 ms or so, and when something changed for sure.
     pub fn observe(&self, signals: &Signals, now: u64) {
         let thresholds = &self.settings.signals;

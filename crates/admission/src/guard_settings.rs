@@ -37,7 +37,7 @@ impl Default for GuardSettings {
             tracker: TrackerSettings {
                 alpha: 0.1,
                 half_life: Duration::from_secs(8),
-                percentiles: Some((Duration::from_micros(4), Duration::from_secs(60))),
+                percentiles: Some((Duration::from_nanos(4_096), Duration::from_secs(60))),
             },
             latency: LatencyThresholds::default(),
             signals: SignalThresholds::default(),

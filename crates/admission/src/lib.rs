@@ -1,5 +1,9 @@
 //! Admission: what may come in, decided before a byte of it is read.
 //!
+//! Two parts that know nothing of each other. The [`Guard`] decides by how things are going: a [`Tracker`] of latency
+//! and a [`Breaker`] for each method, a [`Level`] for each and for the process; with the feature `tower`, `GuardLayer`
+//! puts it in front of any tower service. The [`Budget`] decides by bytes:
+//!
 //! Promise: the sum of all live [`Permit`]s never exceeds the [`Budget`]'s capacity, a permit
 //! gives its bytes back exactly once (on drop), and waiting is first come, first served within
 //! its lane. A request that can never fit is told so at once ([`NeverFits`]) instead of waiting
@@ -16,6 +20,8 @@ mod guard_settings;
 mod hint;
 mod histogram;
 mod jitter;
+#[cfg(feature = "tower")]
+mod layer;
 mod level;
 mod policy;
 mod registry;
@@ -29,6 +35,8 @@ pub use guard::{Guard, Hooks, MethodView, NoHooks, OTHER_METHODS, Reason, Refusa
 pub use guard_settings::GuardSettings;
 pub use hint::{MAX_RETRY_HINT, MIN_RETRY_HINT, RetryHint};
 pub use jitter::Jitter;
+#[cfg(feature = "tower")]
+pub use layer::{AnyResponse, Classify, GuardLayer, Guarded, GuardedFuture, NoPermits, Reserve, UnderWay};
 pub use level::{Cause, LatencyThresholds, Level, SignalThresholds, Signals, Steps};
 pub use policy::{Action, Actions, Priority};
 pub use tracker::{Origin, Stats, Tracker, TrackerSettings};

@@ -3,6 +3,7 @@
 //! Time is a parameter, in nanoseconds of any monotonic clock that starts at or after zero ([`Origin`] makes them
 //! from [`Instant`]s). What a reader gets is computed from the samples recorded until then; nothing is cached.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::histogram::{FORGOTTEN_AFTER, Histogram, Quantiles};
@@ -35,6 +36,12 @@ impl Origin {
     /// Nanoseconds are counted from `at`.
     pub fn new(at: Instant) -> Self {
         Self(at)
+    }
+
+    /// The origin of this process: the first call of this function. For clocks that must agree.
+    pub fn process() -> Self {
+        static ORIGIN: OnceLock<Origin> = OnceLock::new();
+        *ORIGIN.get_or_init(|| Self(Instant::now()))
     }
 
     /// `at` in nanoseconds; zero for what lies before the origin.
@@ -313,6 +320,38 @@ impl Tracker {
         let before = (older << WINDOW_UNIT_BITS) / half;
         let after = (younger << WINDOW_UNIT_BITS) / half;
         (slope, after as i64 - before as i64, before)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// Scenario: two threads record, a third reads.
+    /// Guarantees: the average is always one that some order of whole samples gives; both are counted.
+    #[test]
+    fn loom_the_average_is_of_whole_samples() {
+        loom::model(|| {
+            let tracker = Arc::new(Tracker::new(&TrackerSettings {
+                alpha: 0.5,
+                half_life: Duration::from_secs(8),
+                percentiles: None,
+            }));
+            let threads = [1_000, 3_000].map(|latency| {
+                let tracker = tracker.clone();
+                thread::spawn(move || tracker.record(1, latency))
+            });
+            let seen = tracker.trend(1).ema;
+            assert!([0, 1_000, 2_000, 3_000].contains(&seen), "{seen}");
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            assert_eq!(tracker.trend(1).ema, 2_000);
+            assert_eq!(tracker.head.load(Ordering::Relaxed) & SEQUENCE_MASK, 2);
+        });
     }
 }
 
