@@ -175,7 +175,8 @@ impl Histogram {
             let Some(octave) = self.octaves.get(top as usize) else {
                 continue;
             };
-            let in_octave = sum_weight(octave.sum.load(Ordering::Relaxed), epoch);
+            // Acquire pairs with the Release in `update`: what is in the sum is in the buckets too.
+            let in_octave = sum_weight(octave.sum.load(Ordering::Acquire), epoch);
             if in_octave == 0 {
                 continue;
             }
@@ -316,7 +317,7 @@ const fn octaves(min_nanos: u64, max_nanos: u64) -> (u32, u32) {
 fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> u64 {
     let mut seen = word.load(Ordering::Relaxed);
     while let Some(next) = change(seen) {
-        match word.compare_exchange_weak(seen, next, Ordering::Relaxed, Ordering::Relaxed) {
+        match word.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => break,
             Err(now) => seen = now,
         }

@@ -15,7 +15,7 @@ const SECOND: u64 = 1_000 * MILLISECOND;
 
 /// Bytes that this thread allocates in `work`, whether it frees them or not.
 fn allocated(work: impl FnOnce()) -> u64 {
-    let allocated = thread::allocatedp::read().unwrap();
+    let allocated = thread::allocatedp::read().expect("jemalloc is built with statistics");
     let before = allocated.get();
     work();
     allocated.get() - before
