@@ -665,7 +665,7 @@ mod tests {
         for _ in 0..50 {
             let (mut word, mut exact, mut epoch) = (0, [0.0_f64; LANES], 1_u64);
             for _ in 0..random.bits() % 60_000 {
-                if random.bits() % 4_000 == 0 {
+                if random.bits().is_multiple_of(4_000) {
                     epoch += random.bits() % 4;
                 }
                 let lane = (random.bits() % 7).min(3);
