@@ -245,7 +245,7 @@ fn contended(c: &mut Criterion) {
                 let begin = cpu_nanos();
                 for n in 0..each {
                     let now = 2 * SECOND + n * 100 * MICROSECOND;
-                    if (n + thread) % 2 == 0 {
+                    if (n + thread).is_multiple_of(2) {
                         tracker.record(now, values[n as usize % values.len()]);
                     } else {
                         black_box(tracker.stats(now));
