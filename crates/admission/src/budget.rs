@@ -1,11 +1,35 @@
-//! The byte budget: a lock-free fast path, a first-in-first-out queue when it is full.
+//! The byte budget: a lock-free fast path, and a line when it is full.
+//!
+//! **The scheme.** A request takes bytes as its body arrives, so that what is announced and not sent holds
+//! nothing, and then again for what the body inflates to. So requests hold bytes while they wait for more, which can
+//! end in all of them waiting for each other. It does not, because of three rules:
+//!
+//! 1. *Oldest first.* Who holds bytes and wants more ([`Visitor::reserve`]) is served in the order in which requests
+//!    came in, and before anybody who holds nothing. Bytes that come free go to the oldest until it has enough.
+//! 2. *The young give way.* When the oldest has waited for [`GIVE_WAY_AFTER`] without being served, the youngest
+//!    of those who wait and hold bytes are refused, as many as hold what it lacks ([`Denied::GaveWay`]: retryable).
+//! 3. *Nobody stalls.* Who holds bytes and does not wait in line is either complete, and its bytes come free
+//!    when it is delivered, or is being sent. A sender that stalls is given up by its reader while others wait
+//!    ([`Budget::is_contended`]).
+//!
+//! So of the requests that hold bytes the oldest gets whatever it needs, as long as that is less than the whole lane
+//! and something is delivered; `budget/simulation.rs` shows it over thousands of seeds, and finds the deadlock when
+//! rule 2 is left out.
+//!
+//! **Lanes.** A small *express* lane is for small requests only, so that huge bodies cannot starve everybody else.
+//!
+//! **Tenants.** While more than one tenant holds bytes, none may take more than [`TENANT_FACTOR`] times what is left
+//! free: one that floods the gateway stops short of filling it, whatever it sends, and every other finds room
+//! (dynamic thresholds, after Choudhury and Hahne, 1998). A tenant that is alone has the whole budget.
+
+mod line;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
+use line::{Line, Slot, Waiter, Waiting};
 
 /// The express lane is one part in this many of the capacity: enough to keep ordinary SDK
 /// requests (a few hundred KiB) flowing while the general lane is full of huge bodies.
@@ -16,6 +40,19 @@ pub const EXPRESS_MAX_BYTES: u64 = 1 << 20;
 
 /// One request may take at most this part of the express lane, so that several fit side by side.
 const EXPRESS_REQUEST_SHARE: u64 = 4;
+
+/// How long the oldest waits before the youngest gives way: long enough for a batch that is being delivered to free
+/// what is missing, a fraction of what any client waits.
+pub const GIVE_WAY_AFTER: Duration = Duration::from_millis(250);
+
+/// How long it waits from then on, with each further step of its body: it is known now that nothing else frees bytes.
+pub const GIVE_WAY_AGAIN_AFTER: Duration = Duration::from_millis(20);
+
+/// With one tenant that floods and others that hardly send, the flood gets to hold 4/5 of the lane.
+const TENANT_FACTOR: u64 = 4;
+
+/// Tenants whose bytes are counted apart; those beyond are counted as one.
+const TENANTS: usize = 4096;
 
 /// The reservation is larger than the lane it would have to come from: waiting cannot help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +75,15 @@ impl std::fmt::Display for NeverFits {
 
 impl std::error::Error for NeverFits {}
 
+/// Why waiting ended without the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// No amount of waiting can help.
+    NeverFits(NeverFits),
+    /// An older request needed what this one held: let go of all of it, and come back later.
+    GaveWay,
+}
+
 /// What a budget holds right now, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
@@ -51,6 +97,8 @@ pub struct Usage {
     pub waiting: usize,
     /// Bytes released since the start; its rate is the drain rate.
     pub released: u64,
+    /// Requests that gave way to older ones since the start.
+    pub gave_way: u64,
 }
 
 /// A budget of bytes. Cloning shares it.
@@ -64,6 +112,13 @@ struct Lane {
 }
 
 impl Lane {
+    fn new(capacity: u64) -> Self {
+        Self {
+            capacity,
+            used: AtomicU64::new(0),
+        }
+    }
+
     fn try_take(&self, bytes: u64) -> bool {
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
@@ -79,48 +134,59 @@ impl Lane {
             }
         }
     }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Reads what is used by writing it: bytes given back before are seen from now on, and whoever gives some back
+    /// later sees what this thread did before, that somebody got in line.
+    fn look(&self) {
+        self.used.fetch_add(0, Ordering::AcqRel);
+    }
 }
 
 #[derive(Debug)]
 struct Inner {
     general: Lane,
     express: Lane,
-    /// Waiters in both queues; read without the lock by the fast path.
+    /// Waiters in all lines; read without the lock by the fast path. Whoever frees bytes sees a waiter, or the waiter
+    /// sees the bytes ([`Lane::look`], `budget/loom_interleavings.rs`).
     waiting: AtomicUsize,
     waiting_bytes: AtomicU64,
     released: AtomicU64,
-    queues: Mutex<Queues>,
-}
-
-#[derive(Debug, Default)]
-struct Queues {
-    general: VecDeque<Waiter>,
-    express: VecDeque<Waiter>,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    bytes: u64,
-    grant: oneshot::Sender<Permit>,
+    gave_way: AtomicU64,
+    /// The age of the next visitor.
+    visits: AtomicU64,
+    /// Whether any visitor was of a tenant other than the first.
+    has_tenants: AtomicBool,
+    tenants: Box<[AtomicU64]>,
+    /// Tenants that hold anything.
+    active_tenants: AtomicUsize,
+    line: Mutex<Line>,
 }
 
 impl Budget {
     /// A budget of `capacity` bytes.
     pub fn new(capacity: u64) -> Self {
+        Self::with_tenants(capacity, TENANTS)
+    }
+
+    /// [`Budget::new`], counting `tenants` apart at most.
+    pub(crate) fn with_tenants(capacity: u64, tenants: usize) -> Self {
         let express = capacity / EXPRESS_SHARE;
         Self(Arc::new(Inner {
-            general: Lane {
-                capacity: capacity - express,
-                used: AtomicU64::new(0),
-            },
-            express: Lane {
-                capacity: express,
-                used: AtomicU64::new(0),
-            },
+            general: Lane::new(capacity - express),
+            express: Lane::new(express),
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
             released: AtomicU64::new(0),
-            queues: Mutex::new(Queues::default()),
+            gave_way: AtomicU64::new(0),
+            visits: AtomicU64::new(0),
+            has_tenants: AtomicBool::new(false),
+            tenants: (0..tenants.max(1)).map(|_| AtomicU64::new(0)).collect(),
+            active_tenants: AtomicUsize::new(0),
+            line: Mutex::new(Line::default()),
         }))
     }
 
@@ -138,142 +204,325 @@ impl Budget {
             waiting_bytes: inner.waiting_bytes.load(Ordering::Relaxed),
             waiting: inner.waiting.load(Ordering::Relaxed),
             released: inner.released.load(Ordering::Relaxed),
+            gave_way: inner.gave_way.load(Ordering::Relaxed),
         }
     }
 
-    /// Reserves `bytes` now, or returns `None` when they are not free or others wait for them.
-    pub fn try_reserve(&self, bytes: u64) -> Option<Permit> {
-        let inner = &self.0;
-        // Whoever waits was here first; only the express lane may be used past them.
-        let may_overtake = inner.waiting.load(Ordering::Acquire) == 0;
-        if may_overtake && inner.general.try_take(bytes) {
-            return Some(self.permit(bytes, 0));
-        }
-        if bytes <= inner.express_request_max() && inner.express.try_take(bytes) {
-            return Some(self.permit(0, bytes));
-        }
-        None
+    /// Bytes held by `tenant` (an index; see [`Budget::visit`]).
+    pub fn used_by(&self, tenant: usize) -> u64 {
+        self.0.held_by(self.0.tenant(tenant))
     }
 
-    /// Reserves `bytes`, waiting in line until they are free. Cancel-safe: dropping the future
-    /// leaves the line, and a grant that crosses with the drop is released.
-    ///
-    /// # Errors
-    /// [`NeverFits`] when no amount of waiting can help.
-    pub async fn reserve(&self, bytes: u64) -> Result<Permit, NeverFits> {
-        if let Some(permit) = self.try_reserve(bytes) {
-            return Ok(permit);
-        }
-        let inner = &self.0;
-        if bytes > self.largest() {
-            return Err(NeverFits {
-                asked: bytes,
-                largest: self.largest(),
-            });
-        }
-        let _line = WaitingGuard::enter(self, bytes);
-        let granted = {
-            let (grant, granted) = oneshot::channel();
-            let mut queues = inner.queues.lock();
-            let waiter = Waiter { bytes, grant };
-            if bytes <= inner.express_request_max() {
-                queues.express.push_back(waiter);
-            } else {
-                queues.general.push_back(waiter);
-            }
-            // Bytes freed between the failed attempt and this lock would wake nobody: look again.
-            self.serve(&mut queues);
-            granted
-        };
-        match granted.await {
-            Ok(permit) => Ok(permit),
-            // The queues live as long as this budget, and waiters leave them only when granted.
-            Err(_) => unreachable!("a waiter is removed only by a grant"),
-        }
+    /// Whether somebody waits: who holds bytes without using them should let go.
+    pub fn is_contended(&self) -> bool {
+        self.0.waiting.load(Ordering::Relaxed) > 0
     }
 
-    fn permit(&self, general: u64, express: u64) -> Permit {
-        Permit {
+    /// A request of `tenant` (a small index; 0 where there are no tenants). Its age counts from now.
+    pub fn visit(&self, tenant: usize) -> Visitor {
+        if tenant > 0 && !self.0.has_tenants.load(Ordering::Relaxed) {
+            self.0.has_tenants.store(true, Ordering::Relaxed);
+        }
+        Visitor {
             budget: self.clone(),
-            general,
-            express,
+            age: self.0.visits.fetch_add(1, Ordering::Relaxed),
+            tenant: self.0.tenant(tenant),
+            expected: 0,
         }
     }
 
-    /// Grants what fits, in order. A general waiter that does not fit holds back those behind it,
-    /// or it would starve; express waiters have their own lane.
-    fn serve(&self, queues: &mut Queues) {
+    /// Reserves `bytes` now for a request without a tenant.
+    pub fn try_reserve(&self, bytes: u64) -> Option<Permit> {
+        self.visit(0).try_reserve(bytes, 0)
+    }
+
+    /// Grants what fits, in order. A waiter that does not fit holds back those behind it, or it would starve; the
+    /// express line has its own lane.
+    fn serve(&self, line: &mut Line) {
         let inner = &self.0;
-        queues.general.retain(|w| !w.grant.is_closed());
-        queues.express.retain(|w| !w.grant.is_closed());
-        while let Some(head) = queues.general.front() {
-            if !inner.general.try_take(head.bytes) {
+        inner.general.look();
+        inner.express.look();
+        while let Some(first) = line.growing.first_entry() {
+            let waiter = first.get();
+            if waiter.slot.is_waiting() {
+                if !inner.take(&inner.general, waiter.tenant, waiter.bytes, false) {
+                    break;
+                }
+                self.grant(waiter, Granted::General);
+            }
+            first.remove();
+        }
+        line.growing.retain(|_, waiter| {
+            let served = waiter.express && inner.take(&inner.express, waiter.tenant, waiter.bytes, false);
+            if served {
+                self.grant(waiter, Granted::Express);
+            }
+            !served
+        });
+        line.new.retain(|waiter| waiter.slot.is_waiting());
+        if inner.has_tenants.load(Ordering::Relaxed) {
+            // A tenant that holds nothing comes before the tenth request of one that holds much.
+            let (mut first, rest): (VecDeque<_>, VecDeque<_>) =
+                (line.new.drain(..)).partition(|waiter| inner.held_by(waiter.tenant) == 0);
+            first.extend(rest);
+            line.new = first;
+        }
+        let mut next = 0;
+        while line.growing.is_empty() && next < line.new.len() {
+            let Waiter { bytes, tenant, .. } = &line.new[next];
+            if inner.is_over_share(&inner.general, *tenant, *bytes) {
+                // Others need not wait for a tenant that has its share.
+                next += 1;
+            } else if inner.take(&inner.general, *tenant, *bytes, false) {
+                if let Some(waiter) = line.new.remove(next) {
+                    self.grant(&waiter, Granted::General);
+                }
+            } else {
                 break;
             }
-            if let Some(waiter) = queues.general.pop_front() {
-                let permit = self.permit(waiter.bytes, 0);
-                give(waiter, permit);
-            }
         }
-        while let Some(head) = queues.express.front() {
-            let bytes = head.bytes;
-            let permit = if queues.general.is_empty() && inner.general.try_take(bytes) {
-                self.permit(bytes, 0)
-            } else if inner.express.try_take(bytes) {
-                self.permit(0, bytes)
+        line.express.retain(|waiter| waiter.slot.is_waiting());
+        let mut next = 0;
+        while next < line.express.len() {
+            let Waiter { bytes, tenant, .. } = &line.express[next];
+            let overtakes_nobody = line.growing.is_empty() && line.new.is_empty();
+            let lane = if overtakes_nobody && inner.take(&inner.general, *tenant, *bytes, true) {
+                Granted::General
+            } else if inner.is_over_share(&inner.express, *tenant, *bytes) {
+                next += 1;
+                continue;
+            } else if inner.take(&inner.express, *tenant, *bytes, false) {
+                Granted::Express
             } else {
                 break;
             };
-            match queues.express.pop_front() {
-                Some(waiter) => give(waiter, permit),
-                None => forget(permit),
+            if let Some(waiter) = line.express.remove(next) {
+                self.grant(&waiter, lane);
             }
         }
     }
-}
 
-/// Hands the permit to its waiter. A waiter that left gives its bytes back without recursion:
-/// the queue lock is held here, so the bytes are returned by hand and the caller's loop goes on.
-fn give(waiter: Waiter, permit: Permit) {
-    if let Err(permit) = waiter.grant.send(permit) {
-        forget(permit);
+    /// Hands the bytes to their waiter; one that left gives them back. The line is locked, so its caller's loop
+    /// goes on rather than this being another release.
+    fn grant(&self, waiter: &Waiter, lane: Granted) {
+        if let Err(unwanted) = waiter.slot.grant(Share::of(lane, waiter.bytes)) {
+            self.0.untake(waiter.tenant, unwanted);
+        }
+    }
+
+    /// If `age` is the oldest who waits and holds bytes: refuses the youngest of those, as many as hold what is missing.
+    fn make_way(&self, age: u64) {
+        let inner = &self.0;
+        let mut victims = Vec::new();
+        {
+            let line = inner.line.lock();
+            let mut holders = line.growing.values().filter(|waiter| waiter.slot.is_waiting());
+            let Some(oldest) = holders.next().filter(|oldest| oldest.age == age) else {
+                return;
+            };
+            let used = inner.general.used.load(Ordering::Relaxed);
+            let mut free = inner.general.capacity.saturating_sub(used);
+            for waiter in holders.rev() {
+                if free >= oldest.bytes {
+                    break;
+                }
+                free += waiter.held;
+                victims.push(waiter.slot.clone());
+            }
+            if free < oldest.bytes {
+                // What is missing is not theirs to give: complete bodies hold it, and it comes free with them.
+                return;
+            }
+        }
+        let gone = victims.iter().filter(|slot| slot.give_way()).count();
+        inner.gave_way.fetch_add(gone as u64, Ordering::Relaxed);
     }
 }
 
-fn forget(mut permit: Permit) {
-    let inner = permit.budget.0.clone();
-    inner.general.used.fetch_sub(permit.general, Ordering::AcqRel);
-    inner.express.used.fetch_sub(permit.express, Ordering::AcqRel);
-    permit.general = 0;
-    permit.express = 0;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Granted {
+    General,
+    Express,
+}
+
+/// Bytes of each lane.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Share {
+    general: u64,
+    express: u64,
+}
+
+impl Share {
+    fn of(lane: Granted, bytes: u64) -> Self {
+        match lane {
+            Granted::General => Self {
+                general: bytes,
+                express: 0,
+            },
+            Granted::Express => Self {
+                general: 0,
+                express: bytes,
+            },
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        self.general + self.express
+    }
 }
 
 impl Inner {
     fn express_request_max(&self) -> u64 {
         (self.express.capacity / EXPRESS_REQUEST_SHARE).min(EXPRESS_MAX_BYTES)
     }
-}
 
-/// Counts a waiter while it is in line. Leaving, granted or not, lets those behind it move up.
-struct WaitingGuard<'a> {
-    budget: &'a Budget,
-    bytes: u64,
-}
+    fn tenant(&self, index: usize) -> usize {
+        index.min(self.tenants.len() - 1)
+    }
 
-impl<'a> WaitingGuard<'a> {
-    fn enter(budget: &'a Budget, bytes: u64) -> Self {
-        budget.0.waiting.fetch_add(1, Ordering::AcqRel);
-        budget.0.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Self { budget, bytes }
+    fn held_by(&self, tenant: usize) -> u64 {
+        self.tenants[tenant].load(Ordering::Relaxed)
+    }
+
+    /// Takes from a lane for a tenant; `fair` looks at the tenant's share first.
+    fn take(&self, lane: &Lane, tenant: usize, bytes: u64, fair: bool) -> bool {
+        if fair && self.is_over_share(lane, tenant, bytes) || !lane.try_take(bytes) {
+            return false;
+        }
+        if bytes > 0 && self.tenants[tenant].fetch_add(bytes, Ordering::Relaxed) == 0 {
+            self.active_tenants.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn untake(&self, tenant: usize, share: Share) {
+        let bytes = share.bytes();
+        if bytes > 0 && self.tenants[tenant].fetch_sub(bytes, Ordering::Relaxed) == bytes {
+            self.active_tenants.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.general.give_back(share.general);
+        self.express.give_back(share.express);
+    }
+
+    /// Whether `bytes` more are too many for a tenant while others hold something too, or wait.
+    fn is_over_share(&self, lane: &Lane, tenant: usize, bytes: u64) -> bool {
+        let held = self.held_by(tenant);
+        let alone = usize::from(held > 0);
+        if self.active_tenants.load(Ordering::Relaxed) <= alone || held == 0 {
+            return false;
+        }
+        let free = lane.capacity.saturating_sub(lane.used.load(Ordering::Relaxed));
+        held + bytes > free.saturating_mul(TENANT_FACTOR)
     }
 }
 
-impl Drop for WaitingGuard<'_> {
-    fn drop(&mut self) {
+/// One request at the budget. It waits in one line at a time.
+#[derive(Debug)]
+pub struct Visitor {
+    budget: Budget,
+    age: u64,
+    tenant: usize,
+    expected: u64,
+}
+
+impl Visitor {
+    /// Announces how much the request will need in all, if that is known: a large one keeps out of the express lane
+    /// from its first byte on.
+    pub fn expect(&mut self, bytes: u64) {
+        self.expected = self.expected.max(bytes);
+    }
+
+    /// Reserves `bytes` more than the `held` ones this request has already. `None` when they are not free, others wait
+    /// for them, or the tenant has its share.
+    pub fn try_reserve(&self, bytes: u64, held: u64) -> Option<Permit> {
         let inner = &self.budget.0;
-        inner.waiting_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        // Whoever waits was here first; only the express lane may be used past them.
+        let overtakes_nobody = inner.waiting.load(Ordering::Acquire) == 0;
+        let lane = if overtakes_nobody && inner.take(&inner.general, self.tenant, bytes, true) {
+            Granted::General
+        } else if self.is_small(bytes, held) && inner.take(&inner.express, self.tenant, bytes, true) {
+            Granted::Express
+        } else {
+            return None;
+        };
+        Some(self.permit(Share::of(lane, bytes)))
+    }
+
+    /// Waits in line for `bytes` more than the `held` ones this request has already; who holds any comes before all
+    /// who hold none. Dropping the future leaves the line.
+    ///
+    /// # Errors
+    /// [`Denied`]; then everything this request holds must be let go of.
+    pub async fn reserve(&self, bytes: u64, held: u64) -> Result<Permit, Denied> {
+        if let Some(permit) = self.try_reserve(bytes, held) {
+            return Ok(permit);
+        }
+        if bytes > self.budget.largest() {
+            let largest = self.budget.largest();
+            return Err(Denied::NeverFits(NeverFits {
+                asked: bytes,
+                largest,
+            }));
+        }
+        let share = self.enter(bytes, held).await.ok_or(Denied::GaveWay)?;
+        Ok(self.permit(share))
+    }
+
+    /// To be called each time a request has waited in vain for [`GIVE_WAY_AFTER`]: if it is the oldest that waits and
+    /// holds bytes, the youngest of them are refused, as many as hold what it lacks.
+    pub fn make_way(&self) {
+        self.budget.make_way(self.age);
+    }
+
+    /// Whether a request that has `held` bytes and wants `bytes` more may use the express lane.
+    pub fn is_small(&self, bytes: u64, held: u64) -> bool {
+        self.expected.max(bytes + held) <= self.budget.0.express_request_max()
+    }
+
+    fn enter(&self, bytes: u64, held: u64) -> Waiting<'_> {
+        let inner = &self.budget.0;
+        inner.waiting.fetch_add(1, Ordering::AcqRel);
+        inner.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let slot = Arc::new(Slot::default());
+        let waiter = Waiter {
+            bytes,
+            tenant: self.tenant,
+            age: self.age,
+            held,
+            express: self.is_small(bytes, held),
+            slot: slot.clone(),
+        };
+        let mut line = inner.line.lock();
+        if held > 0 {
+            line.growing.insert(self.age, waiter);
+        } else if waiter.express {
+            line.express.push_back(waiter);
+        } else {
+            line.new.push_back(waiter);
+        }
+        // Bytes freed between the failed attempt and this lock would wake nobody: look again.
+        self.budget.serve(&mut line);
+        drop(line);
+        Waiting::new(self, bytes, slot)
+    }
+
+    /// Whoever leaves the line, served or not, lets those behind it move up.
+    fn leave(&self, bytes: u64, unclaimed: Option<Share>) {
+        let inner = &self.budget.0;
+        if let Some(share) = unclaimed {
+            inner.untake(self.tenant, share);
+        }
+        inner.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if inner.waiting.fetch_sub(1, Ordering::AcqRel) > 1 {
-            self.budget.serve(&mut inner.queues.lock());
+            self.budget.serve(&mut inner.line.lock());
+        }
+    }
+
+    fn permit(&self, share: Share) -> Permit {
+        Permit {
+            budget: self.budget.clone(),
+            tenant: self.tenant,
+            share,
         }
     }
 }
@@ -282,173 +531,60 @@ impl Drop for WaitingGuard<'_> {
 #[derive(Debug)]
 pub struct Permit {
     budget: Budget,
-    general: u64,
-    express: u64,
+    tenant: usize,
+    share: Share,
 }
 
 impl Permit {
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        self.general + self.express
+        self.share.bytes()
     }
 
-    /// Adds `bytes` if they are free right now; says whether it did.
-    pub fn try_grow(&mut self, bytes: u64) -> bool {
-        match self.budget.try_reserve(bytes) {
-            Some(more) => {
-                self.absorb(more);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Joins another permit of the same budget into this one.
+    /// Joins another permit of the same request into this one.
     pub fn absorb(&mut self, mut other: Permit) {
         debug_assert!(
-            Arc::ptr_eq(&self.budget.0, &other.budget.0),
-            "permits of two budgets never mix"
+            Arc::ptr_eq(&self.budget.0, &other.budget.0) && self.tenant == other.tenant,
+            "permits of two budgets or tenants never mix"
         );
-        self.general += std::mem::take(&mut other.general);
-        self.express += std::mem::take(&mut other.express);
+        let more = std::mem::take(&mut other.share);
+        self.share.general += more.general;
+        self.share.express += more.express;
     }
 
     /// Gives back all above `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let surplus = self.bytes().saturating_sub(bytes);
         // The general lane is the contended one: give that back first.
-        let general = surplus.min(self.general);
+        let general = surplus.min(self.share.general);
         let express = surplus - general;
-        self.general -= general;
-        self.express -= express;
-        self.release(general, express);
+        self.share.general -= general;
+        self.share.express -= express;
+        self.release(Share { general, express });
     }
 
-    fn release(&self, general: u64, express: u64) {
-        if general + express == 0 {
+    fn release(&self, share: Share) {
+        if share.bytes() == 0 {
             return;
         }
         let inner = &self.budget.0;
-        inner.general.used.fetch_sub(general, Ordering::AcqRel);
-        inner.express.used.fetch_sub(express, Ordering::AcqRel);
-        inner.released.fetch_add(general + express, Ordering::Relaxed);
+        inner.untake(self.tenant, share);
+        inner.released.fetch_add(share.bytes(), Ordering::Relaxed);
         if inner.waiting.load(Ordering::Acquire) > 0 {
-            let mut queues = inner.queues.lock();
-            self.budget.serve(&mut queues);
+            self.budget.serve(&mut inner.line.lock());
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.release(self.general, self.express);
+        self.release(self.share);
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    /// Scenario: reserve, grow, shrink, drop.
-    /// Guarantees: used bytes equal the sum of live permits at every step.
-    #[test]
-    fn used_is_the_sum_of_permits() {
-        let budget = Budget::new(16 * MIB);
-        let mut a = budget.try_reserve(MIB).unwrap();
-        assert_eq!(budget.usage().used, MIB);
-        assert!(a.try_grow(2 * MIB));
-        assert_eq!(budget.usage().used, 3 * MIB);
-        a.shrink_to(MIB / 2);
-        assert_eq!(budget.usage().used, MIB / 2);
-        drop(a);
-        assert_eq!(budget.usage().used, 0);
-        assert_eq!(budget.usage().released, 3 * MIB);
-    }
-
-    /// Scenario: the general lane is full of huge bodies.
-    /// Guarantees: a small request still gets in at once; another huge one does not.
-    #[test]
-    fn small_requests_pass_when_the_general_lane_is_full() {
-        let budget = Budget::new(256 * MIB);
-        let _huge: Vec<_> = (0..4).map(|_| budget.try_reserve(60 * MIB).unwrap()).collect();
-        assert!(budget.try_reserve(60 * MIB).is_none());
-        assert!(budget.try_reserve(100 << 10).is_some());
-    }
-
-    /// Scenario: a reservation larger than the general lane.
-    /// Guarantees: it fails at once instead of waiting for ever.
-    #[tokio::test]
-    async fn what_never_fits_is_told_so() {
-        let budget = Budget::new(16 * MIB);
-        let error = budget.reserve(16 * MIB).await.unwrap_err();
-        assert_eq!(
-            error,
-            NeverFits {
-                asked: 16 * MIB,
-                largest: 15 * MIB
-            }
-        );
-    }
-
-    /// Scenario: three waiters, the first larger than the rest, bytes freed step by step; one leaves.
-    /// Guarantees: grants come in order, a departed waiter neither blocks the line nor keeps bytes.
-    #[tokio::test(start_paused = true)]
-    async fn waiting_is_first_come_first_served() {
-        let budget = Budget::new(16 * MIB);
-        let held = budget.try_reserve(15 * MIB).unwrap();
-        let spawn = |bytes| {
-            let budget = budget.clone();
-            tokio::spawn(async move { budget.reserve(bytes).await })
-        };
-        let first = spawn(10 * MIB);
-        tokio::task::yield_now().await;
-        let leaver = spawn(3 * MIB);
-        tokio::task::yield_now().await;
-        let last = spawn(4 * MIB);
-        tokio::task::yield_now().await;
-        assert_eq!(budget.usage().waiting, 3);
-        leaver.abort();
-        let _ = leaver.await;
-        drop(held);
-        let first = first.await.unwrap().unwrap();
-        let last = last.await.unwrap().unwrap();
-        assert_eq!(budget.usage().used, 14 * MIB);
-        drop((first, last));
-        assert_eq!(
-            budget.usage(),
-            Usage {
-                used: 0,
-                waiting: 0,
-                waiting_bytes: 0,
-                ..budget.usage()
-            }
-        );
-    }
-
-    /// Scenario: eight threads reserve and release at random against a small budget.
-    /// Guarantees: capacity is never exceeded and nothing stays behind.
-    #[test]
-    fn capacity_holds_under_contention() {
-        let budget = Budget::new(MIB);
-        std::thread::scope(|scope| {
-            for seed in 1..=8u64 {
-                let budget = budget.clone();
-                scope.spawn(move || {
-                    let mut x = seed;
-                    for _ in 0..20_000 {
-                        x = x
-                            .wrapping_mul(6364136223846793005)
-                            .wrapping_add(1442695040888963407);
-                        if let Some(permit) = budget.try_reserve((x >> 33) % (MIB / 3)) {
-                            assert!(budget.usage().used <= MIB);
-                            drop(permit);
-                        }
-                    }
-                });
-            }
-        });
-        assert_eq!(budget.usage().used, 0);
-    }
-}
+#[cfg(all(test, loom))]
+mod loom_interleavings;
+#[cfg(all(test, not(loom)))]
+mod simulation;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -79,6 +79,7 @@ mod tests {
             used: 100,
             waiting_bytes,
             waiting: 1,
+            gave_way: 0,
             released,
         }
     }

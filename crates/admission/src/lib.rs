@@ -29,7 +29,10 @@ mod sync;
 mod tracker;
 
 pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Open, Outcome, Pass};
-pub use budget::{Budget, EXPRESS_MAX_BYTES, EXPRESS_SHARE, NeverFits, Permit, Usage};
+pub use budget::{
+    Budget, Denied, EXPRESS_MAX_BYTES, EXPRESS_SHARE, GIVE_WAY_AFTER, GIVE_WAY_AGAIN_AFTER, NeverFits,
+    Permit, Usage, Visitor,
+};
 pub use gauge::{LevelChange, LevelGauge};
 pub use guard::{Guard, Hooks, MethodView, NoHooks, OTHER_METHODS, Reason, Refusal, Ticket};
 pub use guard_settings::GuardSettings;

@@ -11,10 +11,24 @@ use sluice_payload::{Encoding, Frame};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::{InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
+use crate::{Gate, InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
 
-/// A body of unknown length is reserved in steps that start here and double.
-const FIRST_STEP_BYTES: u64 = 64 << 10;
+/// A body up to this size is reserved at once, a longer one in steps that start here and double: the largest
+/// request an SDK sends by default, and little enough that a thousand stalled senders hold 256 MiB, not 64 GiB.
+const FIRST_STEP_BYTES: u64 = 256 << 10;
+
+/// The first step of a body of unknown length.
+const FIRST_STEP_OF_UNKNOWN_BYTES: u64 = 64 << 10;
+
+/// How often a reader that waits for data looks whether others wait for memory.
+const STALL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// A sender has this long to get going before it is called slow.
+const STALL_GRACE: Duration = Duration::from_secs(1);
+
+/// While others wait for memory, a body has to come at this rate: what a mobile line does, and a 64 MiB
+/// body is through in four minutes, which nobody else should wait for.
+const PRESSED_BYTES_PER_SEC: u64 = 256 << 10;
 
 /// A body that inflates to an unknown size is first given this multiple of its compressed size, and
 /// that multiple again while it is not enough.
@@ -123,7 +137,7 @@ where
     B::Error: std::fmt::Display,
 {
     let mut reader = Reader::new(body, *limits);
-    let prefix = reader.read_prefix().await?;
+    let prefix = reader.read_prefix(visit.gate()).await?;
     let length = u64::from(u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]));
     if length > limits.max_bytes {
         return Err(limits.too_large("as announced by its gRPC frame"));
@@ -233,6 +247,8 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+type NextFrame<B> = Option<Result<http_body::Frame<<B as Body>::Data>, <B as Body>::Error>>;
+
 struct Reader<'a, B: Body> {
     body: &'a mut B,
     limits: BodyLimits,
@@ -261,17 +277,14 @@ where
     }
 
     /// The next piece of data; `None` at the end.
-    async fn frame(&mut self) -> Result<Option<B::Data>, Refusal> {
+    async fn frame(&mut self, gate: &Gate) -> Result<Option<B::Data>, Refusal> {
         if let Some(rest) = self.rest.take() {
             return Ok(Some(rest));
         }
         loop {
             let next = match self.body.frame().now_or_pending().await {
                 Some(next) => next,
-                None => match tokio::time::timeout(self.limits.idle_timeout, self.body.frame()).await {
-                    Ok(next) => next,
-                    Err(_) => return Err(self.too_slow()),
-                },
+                None => self.awaited_frame(gate).await?,
             };
             let Some(frame) = next else { return Ok(None) };
             let frame = frame.map_err(|error| Refusal::Disconnected(error.to_string()))?;
@@ -286,6 +299,29 @@ where
                 if data.has_remaining() {
                     return Ok(Some(data));
                 }
+            }
+        }
+    }
+
+    /// Waits for a frame. While others wait for memory, a sender that stalls is not waited for.
+    async fn awaited_frame(&mut self, gate: &Gate) -> Result<NextFrame<B>, Refusal> {
+        let give_up = Instant::now() + self.limits.idle_timeout;
+        loop {
+            let look = (Instant::now() + STALL_INTERVAL).min(give_up);
+            if let Ok(next) = tokio::time::timeout_at(look, self.body.frame()).await {
+                return Ok(next);
+            }
+            if look == give_up {
+                return Err(self.too_slow());
+            }
+            let elapsed = self.started.elapsed();
+            let stalls = (self.received as f64) < PRESSED_BYTES_PER_SEC as f64 * elapsed.as_secs_f64();
+            if self.reserved > 0 && stalls && elapsed >= STALL_GRACE && gate.budget().is_contended() {
+                let message = format!(
+                    "the memory budget is used up and this body comes slowly ({} bytes in {elapsed:?}); retry later",
+                    self.received
+                );
+                return Err(gate.busy(self.reserved, message, "stalled"));
             }
         }
     }
@@ -315,11 +351,11 @@ where
         Ok(permit)
     }
 
-    async fn read_prefix(&mut self) -> Result<[u8; 5], Refusal> {
+    async fn read_prefix(&mut self, gate: &Gate) -> Result<[u8; 5], Refusal> {
         let mut prefix = [0; 5];
         let mut have = 0;
         while have < prefix.len() {
-            let Some(mut data) = self.frame().await? else {
+            let Some(mut data) = self.frame(gate).await? else {
                 return Err(match have {
                     0 => Refusal::Cardinality("the gRPC request ends without a message".into()),
                     _ => Refusal::Broken(format!(
@@ -339,16 +375,11 @@ where
 
     /// Exactly `length` bytes, and then the end.
     async fn read_exact(&mut self, length: u64, visit: &mut Visit<'_>) -> Result<(Bytes, Permit), Refusal> {
-        let permit = self.reserve(length, visit).await?;
-        let mut buffer = Vec::with_capacity(length as usize);
-        while let Some(data) = self.frame().await? {
-            if buffer.len() + data.remaining() > length as usize {
-                return Err(Refusal::Cardinality(
-                    "more than one message in a unary gRPC request".into(),
-                ));
-            }
-            append(&mut buffer, data);
-        }
+        let (buffer, permit) = self
+            .gather(Some(length), length, visit, |_| {
+                Refusal::Cardinality("more than one message in a unary gRPC request".into())
+            })
+            .await?;
         if buffer.len() as u64 != length {
             return Err(Refusal::Broken(format!(
                 "the gRPC frame announces {length} bytes, {} came before the end",
@@ -364,28 +395,53 @@ where
         length: Option<u64>,
         visit: &mut Visit<'_>,
     ) -> Result<(Bytes, Permit), Refusal> {
-        let first = length.unwrap_or(FIRST_STEP_BYTES.min(self.limits.max_bytes));
+        let too_large = |limits: &BodyLimits| limits.too_large("as received");
+        let (mut buffer, permit) = self
+            .gather(length, self.limits.max_bytes, visit, too_large)
+            .await?;
+        if buffer.len() < buffer.capacity() {
+            buffer.shrink_to_fit();
+        }
+        Ok((buffer.into(), permit))
+    }
+
+    /// Everything up to the end, at most `most` bytes. Memory is reserved as they come, in steps that double: what is
+    /// announced and not sent holds nothing.
+    async fn gather(
+        &mut self,
+        length: Option<u64>,
+        most: u64,
+        visit: &mut Visit<'_>,
+        beyond: impl Fn(&BodyLimits) -> Refusal,
+    ) -> Result<(Vec<u8>, Permit), Refusal> {
+        let largest = visit.gate().budget().largest();
+        if let Some(length) = length.filter(|length| *length > largest) {
+            return Err(visit.gate().never_fits(length));
+        }
+        visit.expect(length.unwrap_or_default());
+        let first = match length {
+            Some(length) => length.min(FIRST_STEP_BYTES),
+            None => FIRST_STEP_OF_UNKNOWN_BYTES.min(most),
+        };
         let mut permit = self.reserve(first, visit).await?;
         let mut buffer = Vec::with_capacity(first as usize);
-        while let Some(data) = self.frame().await? {
+        while let Some(data) = self.frame(visit.gate()).await? {
             let needed = (buffer.len() + data.remaining()) as u64;
-            if needed > self.limits.max_bytes {
-                return Err(self.limits.too_large("as received"));
+            if needed > most {
+                return Err(beyond(&self.limits));
             }
-            if needed > buffer.capacity() as u64 {
-                let target = (buffer.capacity() as u64 * 2)
-                    .max(needed)
-                    .min(self.limits.max_bytes);
-                let more = target - permit.bytes().min(target);
-                permit.absorb(self.reserve(more, visit).await?);
+            let capacity = buffer.capacity() as u64;
+            if needed > capacity {
+                let target = (capacity * 2)
+                    .min(length.unwrap_or(most))
+                    .min(largest)
+                    .max(needed);
+                permit.absorb(self.reserve(target.saturating_sub(permit.bytes()), visit).await?);
                 buffer.reserve_exact(target as usize - buffer.len());
             }
             append(&mut buffer, data);
         }
-        if length.is_none() && buffer.len() < buffer.capacity() {
-            buffer.shrink_to_fit();
-        }
-        Ok((buffer.into(), permit))
+        Ok((buffer, permit))
     }
 }
 

@@ -37,7 +37,7 @@ const H1_BUFFER_BYTES: usize = 256 << 10;
 
 /// What one h2 stream may send before its request is read: memory outside the budget, so small,
 /// but an ordinary request passes without waiting for a window update.
-const H2_STREAM_WINDOW: u32 = 256 << 10;
+pub(crate) const H2_STREAM_WINDOW: u32 = 256 << 10;
 
 /// The largest window that h2 allows (RFC 9113, 6.9.1).
 const H2_MAX_WINDOW: u32 = (1 << 31) - 1;

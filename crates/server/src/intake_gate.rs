@@ -1,12 +1,17 @@
 //! The gate in front of every body: the memory budget, a bounded wait, a refusal with a hint.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use sluice_admission::{Budget, Permit, RetryHint, Usage};
+use sluice_admission::{
+    Budget, Denied, GIVE_WAY_AFTER, GIVE_WAY_AGAIN_AFTER, NeverFits, Permit, RetryHint, Usage, Visitor,
+};
 use sluice_telemetry::{Counter, Registry};
+use tokio::time::Instant;
 
 use crate::Refusal;
+use crate::connection::H2_STREAM_WINDOW;
 
 /// What every receiver asks before it reads. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -30,7 +35,7 @@ impl Gate {
         );
         Self(Arc::new(Inner {
             budget,
-            hint: RetryHint::new(Instant::now(), seed),
+            hint: RetryHint::new(std::time::Instant::now(), seed),
             wait,
             waited,
         }))
@@ -50,13 +55,27 @@ impl Gate {
     pub fn visit(&self) -> Visit<'_> {
         Visit {
             gate: self,
+            visitor: self.0.budget.visit(0),
             patience: self.0.wait,
+            held: 0,
+            give_way_after: GIVE_WAY_AFTER,
         }
+    }
+
+    /// The refusal of a request that no waiting can help.
+    pub fn never_fits(&self, asked: u64) -> Refusal {
+        let never = NeverFits {
+            asked,
+            largest: self.budget().largest(),
+        };
+        Refusal::TooLarge(format!(
+            "{never}; send smaller requests or raise the memory limit (memory_limiter.limit_mib)"
+        ))
     }
 
     /// A refusal with a computed hint.
     pub fn busy(&self, bytes: u64, message: String, reason: &'static str) -> Refusal {
-        let retry_after = self.0.hint.delay(Instant::now(), self.usage(), bytes);
+        let retry_after = self.0.hint.delay(std::time::Instant::now(), self.usage(), bytes);
         Refusal::Busy {
             message,
             retry_after,
@@ -70,7 +89,11 @@ impl Gate {
 #[derive(Debug)]
 pub struct Visit<'a> {
     gate: &'a Gate,
+    visitor: Visitor,
     patience: Duration,
+    /// Bytes granted so far, some of which may have been given back: what others could get from it, at most.
+    held: u64,
+    give_way_after: Duration,
 }
 
 impl Visit<'_> {
@@ -84,35 +107,74 @@ impl Visit<'_> {
         self.gate
     }
 
+    /// Announces the whole size of the request, if that is known.
+    pub fn expect(&mut self, bytes: u64) {
+        self.visitor.expect(bytes);
+    }
+
     /// Reserves `bytes`: at once, or after a bounded wait.
     ///
     /// # Errors
     /// [`Refusal::TooLarge`] when it can never fit, [`Refusal::Busy`] with a hint when the wait was in vain.
     pub async fn reserve(&mut self, bytes: u64) -> Result<Permit, Refusal> {
+        if let Some(permit) = self.visitor.try_reserve(bytes, self.held) {
+            self.held += bytes;
+            return Ok(permit);
+        }
         let Inner {
             budget, wait, waited, ..
         } = &*self.gate.0;
-        if let Some(permit) = budget.try_reserve(bytes) {
-            return Ok(permit);
+        let usage = budget.usage();
+        if usage.waiting as u64 >= most_waiting(usage.capacity) && !self.visitor.is_small(bytes, self.held) {
+            let message = format!(
+                "the memory budget is used up, and {} requests wait for it; retry later",
+                usage.waiting
+            );
+            return Err(self.gate.busy(bytes, message, "memory"));
         }
         waited.add(1);
-        let asked = tokio::time::Instant::now();
-        let granted = tokio::time::timeout(self.patience, budget.reserve(bytes)).await;
+        let asked = Instant::now();
+        let granted = tokio::time::timeout(self.patience, self.wait_in_line(bytes)).await;
         self.patience = self.patience.saturating_sub(asked.elapsed());
-        match granted {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(never)) => Err(Refusal::TooLarge(format!(
-                "{never}; send smaller requests or raise the memory limit (memory_limiter.limit_mib)"
-            ))),
-            Err(_) => Err(self.gate.busy(
-                bytes,
+        let message = match granted {
+            Ok(Ok(permit)) => {
+                self.held += bytes;
+                return Ok(permit);
+            }
+            Ok(Err(Denied::NeverFits(never))) => return Err(self.gate.never_fits(never.asked)),
+            Ok(Err(Denied::GaveWay)) => {
+                format!(
+                    "the memory budget is used up; this request gave way to an older one that needs {bytes} bytes or more; retry later"
+                )
+            }
+            Err(_) => {
                 format!(
                     "the memory budget is used up; {bytes} bytes were not free within {wait:?}; retry later"
-                ),
-                "memory",
-            )),
+                )
+            }
+        };
+        Err(self.gate.busy(bytes, message, "memory"))
+    }
+
+    async fn wait_in_line(&mut self, bytes: u64) -> Result<Permit, Denied> {
+        let mut granted = pin!(self.visitor.reserve(bytes, self.held));
+        loop {
+            match tokio::time::timeout(self.give_way_after, granted.as_mut()).await {
+                Ok(granted) => return granted,
+                Err(_) => {
+                    self.visitor.make_way();
+                    self.give_way_after = GIVE_WAY_AGAIN_AFTER;
+                }
+            }
         }
     }
+}
+
+/// Requests that may wait for memory at once, small ones not counted out. Each keeps up to a stream's window of unread bytes in its connection,
+/// which are outside the budget: an eighth of it for all of them together.
+fn most_waiting(capacity: u64) -> u64 {
+    const LEAST: u64 = 16;
+    (capacity / 8 / u64::from(H2_STREAM_WINDOW)).max(LEAST)
 }
 
 #[cfg(test)]
@@ -128,7 +190,7 @@ mod tests {
         let budget = Budget::new(16 << 20);
         let gate = Gate::new(budget.clone(), WAIT, &Registry::default(), 1);
         let held = budget.try_reserve(15 << 20).unwrap();
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         tokio::spawn(async move {
             tokio::time::sleep(WAIT - Duration::from_secs(1)).await;
             drop(held);

@@ -187,7 +187,7 @@ impl Inner {
             )),
         })?;
         let needed = wire.capacity() as u64;
-        if needed > permit.bytes() && !permit.try_grow(needed - permit.bytes()) {
+        if needed > permit.bytes() {
             permit.absorb(visit.reserve(needed - permit.bytes()).await?);
         }
         permit.shrink_to(needed);

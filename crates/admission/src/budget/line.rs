@@ -1,0 +1,127 @@
+//! Who waits, and how they hear of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use super::{Share, Visitor};
+use crate::sync::Mutex;
+
+/// Everybody in line.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// Requests that hold bytes, oldest first.
+    pub growing: BTreeMap<u64, Waiter>,
+    /// Requests that hold nothing yet, in the order they asked.
+    pub new: VecDeque<Waiter>,
+    /// Small ones that hold nothing yet, in the order they asked.
+    pub express: VecDeque<Waiter>,
+}
+
+/// One in line.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub bytes: u64,
+    pub tenant: usize,
+    pub age: u64,
+    /// Bytes it holds already.
+    pub held: u64,
+    /// Whether the whole request is small enough for the express lane.
+    pub express: bool,
+    pub slot: Arc<Slot>,
+}
+
+/// Where a waiter and whoever serves it meet.
+#[derive(Debug, Default)]
+pub(super) struct Slot(Mutex<State>);
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Waiting,
+    Watched(Waker),
+    Granted(Share),
+    GaveWay,
+    Left,
+}
+
+impl Slot {
+    pub fn is_waiting(&self) -> bool {
+        matches!(*self.0.lock(), State::Waiting | State::Watched(_))
+    }
+
+    /// Hands over `share`, or gives it back when nobody waits for it any more.
+    pub fn grant(&self, share: Share) -> Result<(), Share> {
+        match self.settle(State::Granted(share)) {
+            true => Ok(()),
+            false => Err(share),
+        }
+    }
+
+    /// Tells the waiter to let go; whether it still waited.
+    pub fn give_way(&self) -> bool {
+        self.settle(State::GaveWay)
+    }
+
+    fn settle(&self, outcome: State) -> bool {
+        let mut state = self.0.lock();
+        let watcher = match &mut *state {
+            State::Waiting => None,
+            State::Watched(waker) => Some(waker.clone()),
+            State::Granted(_) | State::GaveWay | State::Left => return false,
+        };
+        *state = outcome;
+        drop(state);
+        if let Some(waker) = watcher {
+            waker.wake();
+        }
+        true
+    }
+}
+
+/// A place in line. Dropping it leaves the line, and gives back what crossed with that.
+#[derive(Debug)]
+pub(super) struct Waiting<'a> {
+    visitor: &'a Visitor,
+    bytes: u64,
+    slot: Arc<Slot>,
+}
+
+impl<'a> Waiting<'a> {
+    pub fn new(visitor: &'a Visitor, bytes: u64, slot: Arc<Slot>) -> Self {
+        Self { visitor, bytes, slot }
+    }
+}
+
+impl Future for Waiting<'_> {
+    /// `None`: it gave way.
+    type Output = Option<Share>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Share>> {
+        let mut state = self.slot.0.lock();
+        match &mut *state {
+            State::Granted(share) => {
+                let share = std::mem::take(share);
+                *state = State::Left;
+                Poll::Ready(Some(share))
+            }
+            State::GaveWay | State::Left => Poll::Ready(None),
+            State::Waiting | State::Watched(_) => {
+                *state = State::Watched(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let unclaimed = match std::mem::replace(&mut *self.slot.0.lock(), State::Left) {
+            State::Granted(share) => Some(share),
+            _ => None,
+        };
+        self.visitor.leave(self.bytes, unclaimed);
+    }
+}

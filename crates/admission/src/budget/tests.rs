@@ -1,0 +1,254 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+/// Scenario: reserve, grow, shrink, drop.
+/// Guarantees: used bytes equal the sum of live permits at every step, also for the tenant.
+#[test]
+fn used_is_the_sum_of_permits() {
+    let budget = Budget::new(16 * MIB);
+    let visitor = budget.visit(3);
+    let mut a = visitor.try_reserve(MIB, 0).unwrap();
+    assert_eq!(budget.usage().used, MIB);
+    a.absorb(visitor.try_reserve(2 * MIB, 0).unwrap());
+    assert_eq!((budget.usage().used, budget.used_by(3)), (3 * MIB, 3 * MIB));
+    a.shrink_to(MIB / 2);
+    assert_eq!((budget.usage().used, budget.used_by(3)), (MIB / 2, MIB / 2));
+    drop(a);
+    assert_eq!((budget.usage().used, budget.used_by(3)), (0, 0));
+    assert_eq!(budget.usage().released, 3 * MIB);
+}
+
+/// Scenario: the general lane is full of huge bodies.
+/// Guarantees: a small request still gets in at once; another huge one does not.
+#[test]
+fn small_requests_pass_when_the_general_lane_is_full() {
+    let budget = Budget::new(256 * MIB);
+    let _huge: Vec<_> = (0..4).map(|_| budget.try_reserve(60 * MIB).unwrap()).collect();
+    assert!(budget.try_reserve(60 * MIB).is_none());
+    assert!(budget.try_reserve(100 << 10).is_some());
+}
+
+/// Scenario: a reservation larger than the general lane.
+/// Guarantees: it fails at once instead of waiting for ever.
+#[tokio::test]
+async fn what_never_fits_is_told_so() {
+    let budget = Budget::new(16 * MIB);
+    let error = budget.visit(0).reserve(16 * MIB, 0).await.unwrap_err();
+    let never = NeverFits {
+        asked: 16 * MIB,
+        largest: 15 * MIB,
+    };
+    assert_eq!(error, Denied::NeverFits(never));
+}
+
+/// Lets every spawned task run until it waits.
+async fn settle() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn spawn_reserve(budget: &Budget, bytes: u64) -> tokio::task::JoinHandle<Result<Permit, Denied>> {
+    let visitor = budget.visit(0);
+    tokio::spawn(async move { visitor.reserve(bytes, 0).await })
+}
+
+/// Scenario: three waiters, the first larger than the rest, bytes freed step by step; one leaves.
+/// Guarantees: grants come in order, a departed waiter neither blocks the line nor keeps bytes.
+#[tokio::test(start_paused = true)]
+async fn waiting_is_first_come_first_served() {
+    let budget = Budget::new(16 * MIB);
+    let held = budget.try_reserve(15 * MIB).unwrap();
+    let first = spawn_reserve(&budget, 10 * MIB);
+    settle().await;
+    let leaver = spawn_reserve(&budget, 3 * MIB);
+    settle().await;
+    let last = spawn_reserve(&budget, 4 * MIB);
+    settle().await;
+    assert_eq!(budget.usage().waiting, 3);
+    leaver.abort();
+    let _ = leaver.await;
+    drop(held);
+    let first = first.await.unwrap().unwrap();
+    let last = last.await.unwrap().unwrap();
+    assert_eq!(budget.usage().used, 14 * MIB);
+    drop((first, last));
+    assert_eq!(
+        budget.usage(),
+        Usage {
+            used: 0,
+            waiting: 0,
+            waiting_bytes: 0,
+            ..budget.usage()
+        }
+    );
+}
+
+/// Scenario: a newcomer waits; then two that hold bytes wait for more, the younger of them first; bytes come free.
+/// Guarantees: the older grower is served first, then the younger one, then the newcomer.
+#[tokio::test]
+async fn who_holds_bytes_is_served_by_age() {
+    let budget = Budget::new(16 * MIB);
+    let (older, younger) = (budget.visit(0), budget.visit(0));
+    let older_holds = older.try_reserve(2 * MIB, 0).unwrap();
+    let younger_holds = younger.try_reserve(2 * MIB, 0).unwrap();
+    let rest = budget.try_reserve(11 * MIB).unwrap();
+    let newcomer = spawn_reserve(&budget, 2 * MIB);
+    settle().await;
+    let younger = tokio::spawn(async move { younger.reserve(9 * MIB, 2 * MIB).await });
+    settle().await;
+    let older = tokio::spawn(async move { older.reserve(9 * MIB, 2 * MIB).await });
+    settle().await;
+    drop(rest);
+    let older = older.await.unwrap().unwrap();
+    settle().await;
+    assert_eq!(budget.usage().waiting, 2);
+    drop((older, older_holds));
+    let younger = younger.await.unwrap().unwrap();
+    drop((younger, younger_holds));
+    newcomer.await.unwrap().unwrap();
+}
+
+/// Scenario: three requests hold most of the lane together, and each needs more.
+/// Guarantees: only the oldest can make others give way; the youngest does, and no more than have what is missing.
+#[tokio::test]
+async fn the_youngest_gives_way_to_the_oldest() {
+    let budget = Budget::new(16 * MIB);
+    let visitors: Vec<_> = (0..3).map(|_| Arc::new(budget.visit(0))).collect();
+    let growing: Vec<_> = visitors
+        .iter()
+        .map(|visitor| {
+            let holds = visitor.try_reserve(4 * MIB, 0).unwrap();
+            let visitor = visitor.clone();
+            tokio::spawn(async move {
+                let more = visitor.reserve(4 * MIB, 4 * MIB).await;
+                drop(holds);
+                more
+            })
+        })
+        .collect();
+    let rest = budget.try_reserve(3 * MIB).unwrap();
+    settle().await;
+    visitors[1].make_way();
+    settle().await;
+    assert_eq!(budget.usage().waiting, 3, "not the oldest");
+    visitors[0].make_way();
+    let mut outcomes = Vec::new();
+    for task in growing {
+        outcomes.push(task.await.unwrap());
+    }
+    assert!(outcomes[0].is_ok() && outcomes[1].is_ok());
+    assert!(matches!(outcomes[2], Err(Denied::GaveWay)));
+    assert_eq!(budget.usage().gave_way, 1);
+    drop(rest);
+}
+
+/// Scenario: one tenant takes all it can while another holds a little; then the first is alone.
+/// Guarantees: beside another it stops at four times what is free, and alone it gets the whole lane.
+#[test]
+fn a_tenant_leaves_room_for_others() {
+    let budget = Budget::new(160 * MIB);
+    let other = budget.visit(2).try_reserve(MIB, 0).unwrap();
+    let mut taken = Vec::new();
+    // Above the express lane's size, so that only the general lane counts.
+    while let Some(permit) = budget.visit(1).try_reserve(2 * MIB, 0) {
+        taken.push(permit);
+    }
+    let held = budget.used_by(1);
+    let free = 150 * MIB - MIB - held;
+    assert!(
+        held <= 4 * (free + 2 * MIB) && held + 2 * MIB > 4 * free,
+        "{held} held, {free} free"
+    );
+    assert!(budget.visit(2).try_reserve(20 * MIB, 0).is_some());
+    drop(other);
+    while let Some(permit) = budget.visit(1).try_reserve(2 * MIB, 0) {
+        taken.push(permit);
+    }
+    assert_eq!(budget.used_by(1), 150 * MIB);
+}
+
+/// Scenario: one tenant fills the budget and has a hundred requests in line; then another one asks.
+/// Guarantees: the other one is served by the first bytes that come free.
+#[tokio::test]
+async fn a_newcomer_tenant_is_not_behind_the_flood() {
+    let budget = Budget::new(32 * MIB);
+    let mut held: Vec<_> = (0..15)
+        .map(|_| budget.visit(1).try_reserve(2 * MIB, 0).unwrap())
+        .collect();
+    let flood: Vec<_> = (0..100)
+        .map(|_| {
+            let visitor = budget.visit(1);
+            tokio::spawn(async move { visitor.reserve(2 * MIB, 0).await })
+        })
+        .collect();
+    settle().await;
+    let visitor = budget.visit(2);
+    let other = tokio::spawn(async move { visitor.reserve(2 * MIB, 0).await });
+    settle().await;
+    assert_eq!(budget.usage().waiting, 101);
+    held.pop();
+    settle().await;
+    assert!(other.is_finished());
+    assert!(flood.iter().all(|task| !task.is_finished()));
+    flood.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Scenario: eight threads reserve and release at random against a small budget.
+/// Guarantees: capacity is never exceeded and nothing stays behind.
+#[test]
+fn capacity_holds_under_contention() {
+    let budget = Budget::new(MIB);
+    std::thread::scope(|scope| {
+        for seed in 1..=8u64 {
+            let budget = budget.clone();
+            scope.spawn(move || {
+                let mut x = seed;
+                for _ in 0..20_000 {
+                    x = x
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    let visitor = budget.visit((x >> 60) as usize);
+                    if let Some(permit) = visitor.try_reserve((x >> 33) % (MIB / 3), 0) {
+                        assert!(budget.usage().used <= MIB);
+                        drop(permit);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(budget.usage().used, 0);
+    assert!((0..16).all(|tenant| budget.used_by(tenant) == 0));
+}
+
+/// Scenario: complete bodies hold nearly everything; many small ones wait to grow.
+/// Guarantees: nobody gives way, since it would not help the oldest.
+#[tokio::test]
+async fn nobody_gives_way_in_vain() {
+    let budget = Budget::new(16 * MIB);
+    let visitors: Vec<_> = (0..10).map(|_| Arc::new(budget.visit(0))).collect();
+    let holds: Vec<_> = visitors
+        .iter()
+        .map(|visitor| visitor.try_reserve(1 << 10, 0).unwrap())
+        .collect();
+    let complete = budget.try_reserve(14 * MIB).unwrap();
+    let growing: Vec<_> = visitors
+        .iter()
+        .map(|visitor| {
+            let visitor = visitor.clone();
+            tokio::spawn(async move { visitor.reserve(5 * MIB, 1 << 10).await.map(drop) })
+        })
+        .collect();
+    settle().await;
+    visitors[0].make_way();
+    settle().await;
+    assert_eq!((budget.usage().waiting, budget.usage().gave_way), (10, 0));
+    drop(complete);
+    for task in growing {
+        task.await.unwrap().unwrap();
+    }
+    drop(holds);
+}
