@@ -440,6 +440,11 @@ fn export_process(registry: &Registry, budget: &Budget) {
             usage.used as f64,
         );
         add(
+            "sluice_admission_gave_way_total",
+            "Requests refused because an older one needed the memory they held.",
+            usage.gave_way as f64,
+        );
+        add(
             "sluice_admission_waiting_requests",
             "Requests that wait for memory.",
             usage.waiting as f64,
