@@ -364,8 +364,9 @@ mod tests {
     fn descendants_are_measured_and_pinned() {
         let cgroups = Cgroups::find().ok();
         for cgroups in [None, cgroups.as_ref()] {
+            // Bounded by itself: what spins must not outlive a test that fails or is killed.
             let (mut process, log) = start(
-                "(while :; do :; done) & grep Cpus_allowed_list /proc/self/status; wait",
+                "timeout 30 sh -c 'while :; do :; done' & grep Cpus_allowed_list /proc/self/status; wait",
                 cgroups,
             );
             let until = Instant::now() + Duration::from_secs(20);
