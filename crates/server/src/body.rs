@@ -37,8 +37,8 @@ const GUESSED_RATIO: u64 = 8;
 /// Spare capacity above one part in this many of a body is given back rather than kept and charged.
 const SPARE_CAPACITY: usize = 4;
 
-/// However large a body is, it has to come at a rate that completes it within this time: it holds its
-/// whole size of the budget meanwhile.
+/// A body has to come at a rate that completes what it holds of the budget, at most twice what came, within
+/// this time.
 const LONGEST_BODY: Duration = Duration::from_secs(60);
 
 /// Bodies from this size on are inflated and scanned off the reactor where there is another core.
