@@ -1,7 +1,7 @@
 //! Metric requests.
 
 use crate::proto::Writer;
-use crate::random::Random;
+use crate::random::{Random, mix};
 use crate::resource::{write_attributes, write_request};
 use crate::spec::{Shape, Spec};
 
@@ -158,14 +158,27 @@ fn write_number(w: &mut Writer, spec: &Spec, random: &mut Random, item: u32, kin
     if matches!(kind, Kind::Counter | Kind::UpDownCounter) {
         w.fixed64(2, start_nanos);
     }
-    w.time(3, -(random.below(1_000_000) as i64));
+    let alike = spec.shape == Shape::Uniform && !spec.varied;
+    w.time(
+        3,
+        if alike {
+            0
+        } else {
+            -(random.below(1_000_000) as i64)
+        },
+    );
     match kind {
         Kind::Counter => w.counter(6, random.below(100_000), 1 + random.below(50)),
         Kind::IntGauge => w.fixed64(6, random.below(1 << 34)),
         Kind::UpDownCounter => w.fixed64(6, (random.below(200) as i64 - 100) as u64),
         _ => w.double(4, (random.unit() * 1e6).round() / 1e4),
     }
-    write_point_attributes(w, spec, random, 7, item);
+    if alike {
+        let place = u64::from(item % spec.points_per_metric.max(1));
+        write_point_attributes(w, spec, &mut Random::new(mix(spec.seed) ^ place), 7, item);
+    } else {
+        write_point_attributes(w, spec, random, 7, item);
+    }
 }
 
 fn write_histogram(w: &mut Writer, spec: &Spec, random: &mut Random, item: u32) {

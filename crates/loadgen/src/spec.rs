@@ -43,6 +43,10 @@ pub struct Spec {
     pub scopes: u32,
     /// Data points in each metric; other signals do not use it.
     pub points_per_metric: u32,
+    /// Metrics of [`Shape::Uniform`]: every point draws its own time and attribute values. Otherwise they are as
+    /// an SDK collects them: one time for all, and the n-th points of all metrics of a resource have the same
+    /// attributes. Compressors feel the difference.
+    pub varied: bool,
     /// Number of different bodies prepared in advance, which are sent in turn with new ids and times.
     pub variants: u32,
     /// Metrics: number of series live at a time, told apart by an attribute of their own (one of
@@ -73,6 +77,7 @@ impl Spec {
             resources: 1,
             scopes: 1,
             points_per_metric: 10,
+            varied: false,
             variants: 4,
             series: 0,
             churn_per_million: 0,

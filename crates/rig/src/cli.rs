@@ -64,6 +64,10 @@ struct LoadArgs {
     /// 5].
     #[arg(long)]
     attributes: Option<u32>,
+    /// Metrics: every point draws its own time and attribute values, instead of one time for a request and the
+    /// same attributes under each of its metrics, as an SDK collects them.
+    #[arg(long)]
+    varied: bool,
     /// Resources in each request [default: 1; mixed 4].
     #[arg(long)]
     resources: Option<u32>,
@@ -121,6 +125,7 @@ impl LoadArgs {
         spec.items_per_request = self.points.unwrap_or(spec.items_per_request);
         spec.attributes_per_item = self.attributes.unwrap_or(spec.attributes_per_item);
         spec.resources = self.resources.unwrap_or(spec.resources);
+        spec.varied = self.varied;
         spec.series = self.series;
         spec.churn_per_million = self.churn;
         let senders = match self.protocol {

@@ -361,9 +361,13 @@ fn load_arguments(scenario: &Scenario, mode: Mode, ports: Ports) -> Vec<String> 
         arguments.push(("--repeat", REPEATED_BODIES.to_string()));
     }
     let pairs = arguments.into_iter();
-    pairs
+    let mut arguments: Vec<_> = pairs
         .flat_map(|(name, value)| [name.to_string(), value])
-        .collect()
+        .collect();
+    if scenario.varied {
+        arguments.push("--varied".to_string());
+    }
+    arguments
 }
 
 /// CPU time of all children of the rig that have ended and been waited for.

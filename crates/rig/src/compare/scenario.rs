@@ -28,6 +28,8 @@ pub(crate) struct Scenario {
     pub(crate) items: u32,
     /// Series live at a time; 0 leaves them to chance.
     pub(crate) series: u64,
+    /// Every point draws its own time and attributes ([`Spec::varied`]).
+    pub(crate) varied: bool,
 }
 
 const METRICS: Scenario = Scenario {
@@ -41,6 +43,7 @@ const METRICS: Scenario = Scenario {
     connections: 8,
     items: 0,
     series: 0,
+    varied: false,
 };
 const METRICS_ZSTD: Scenario = Scenario {
     name: "metrics-zstd",
@@ -67,6 +70,12 @@ const LOGS: Scenario = Scenario {
 pub(crate) const SCENARIOS: &[Scenario] = &[
     METRICS,
     METRICS_ZSTD,
+    Scenario {
+        name: "metrics-zstd-varied",
+        about: "Gauge points that each have a time and attributes of their own, over HTTP, zstd out",
+        varied: true,
+        ..METRICS_ZSTD
+    },
     Scenario {
         name: "metrics-gzip-in",
         about: "Gauge points over HTTP, gzip in, zstd out",
