@@ -138,6 +138,11 @@ impl Journal {
         seq
     }
 
+    /// Bytes that wait for the cursor that lags most.
+    pub fn backlog_bytes(&self) -> u64 {
+        self.0.state.lock().backlog_bytes()
+    }
+
     /// Takes nothing more; cursors end when they have read what is there.
     pub fn close(&self) {
         self.0.state.lock().closed = true;

@@ -145,6 +145,11 @@ impl State {
         Ok(())
     }
 
+    pub(crate) fn backlog_bytes(&self) -> u64 {
+        let backlogs = self.cursors.iter().map(|cursor| cursor.backlog.bytes);
+        backlogs.max().unwrap_or_default()
+    }
+
     pub(crate) fn unreserve(&mut self, cost: Cost) {
         self.reserved.sub(cost);
     }

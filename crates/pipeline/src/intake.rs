@@ -10,6 +10,14 @@ use tokio::time::Instant;
 
 use crate::Exporter;
 
+/// For each so many bytes that a pipeline has in front of an exporter, a receiver gives the runtime's other tasks a turn
+/// before it answers: a few batches for every exporter, and far above what waits while they keep up.
+const GIVE_WAY_BYTES: u64 = 4 << 20;
+
+/// Turns given at most. A backlog that exporters which are given so many cannot hold is the destination's, not the
+/// scheduler's, and what bounds it is the queue's limits and the memory budget.
+const MOST_TURNS: u64 = 16;
+
 /// When a receiver answers "accepted".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckLevel {
@@ -145,6 +153,7 @@ impl Intake {
             route.journal.append(space, payload.clone(), confirm);
         }
         drop((confirm, payload));
+        give_way(routes).await;
         let Some(delivered) = delivered else {
             return Ok(Taken::default());
         };
@@ -160,5 +169,80 @@ impl Intake {
                 "the gateway stopped before delivery was confirmed; retry".into(),
             )),
         }
+    }
+}
+
+/// Receiving and sending share cores. A receiver that is never idle would take every turn it can get, and the queue
+/// would grow to its limit in front of a destination that is waiting for more.
+async fn give_way(routes: &[Route]) {
+    let backlog = routes.iter().map(|route| route.journal.backlog_bytes()).max();
+    let turns = backlog.unwrap_or_default() / GIVE_WAY_BYTES;
+    for _ in 0..turns.min(MOST_TURNS) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use bytes::Bytes;
+    use sluice_journal::{CursorSpec, Limits, OnFull, Settled};
+    use sluice_payload::TenantId;
+
+    use super::*;
+
+    const PAYLOAD_BYTES: usize = 100 << 10;
+
+    fn payload() -> Payload {
+        Payload {
+            signal: Signal::Logs,
+            body: Bytes::from_static(&[0; PAYLOAD_BYTES]),
+            frame: None,
+            items: 1,
+            tenant: TenantId::DEFAULT,
+            received_at: std::time::Instant::now(),
+            permit: None,
+        }
+    }
+
+    /// Scenario: on one thread, a receiver that always has another request, and an exporter that keeps up only if it is
+    /// given two turns for each of them.
+    /// Guarantees: the exporter gets them; what waits stays at a small part of the limits.
+    #[tokio::test]
+    async fn a_busy_receiver_gives_way_to_exporters() {
+        let spec = CursorSpec {
+            exporter: "x".into(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+        let route = Route {
+            journal: journal.clone(),
+            ack: AckLevel::Accepted,
+            passing_through: Vec::new(),
+            block_for: Duration::ZERO,
+        };
+        let intake = Intake::new([(Signal::Logs, route)]);
+        let mut cursor = cursors.remove(0);
+        let exporter = tokio::spawn(async move {
+            while let Some(entry) = cursor.next().await {
+                tokio::task::yield_now().await;
+                let settled = Settled {
+                    seq: entry.seq,
+                    delivered: 1,
+                    dropped: None,
+                };
+                cursor.settle(&[settled]);
+            }
+        });
+        let mut most = 0;
+        for _ in 0..2000 {
+            intake.take(payload(), Duration::ZERO).await.unwrap();
+            most = most.max(journal.backlog_bytes());
+        }
+        journal.close();
+        exporter.await.unwrap();
+        assert!(most < MOST_TURNS * GIVE_WAY_BYTES, "{most} bytes waited");
     }
 }
