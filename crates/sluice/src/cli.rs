@@ -20,8 +20,8 @@ struct Cli {
     #[command(flatten)]
     config: ConfigArgs,
     /// How long SIGTERM lets the queues drain before what is left is dropped and told.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    shutdown_timeout: f64,
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    shutdown_timeout: Duration,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -49,6 +49,14 @@ enum Command {
     Demo(demo::DemoArgs),
 }
 
+/// As in the configuration; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    match text.parse::<u32>() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds.into())),
+        Err(_) => sluice_config::parse_duration(text),
+    }
+}
+
 /// Runs the command line `args`, program name first.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
@@ -61,7 +69,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     match cli.command {
         None => with_settings(&cli.config, |settings, _| {
-            serve::serve(&settings, Duration::from_secs_f64(cli.shutdown_timeout.max(0.0)))
+            serve::serve(&settings, cli.shutdown_timeout)
         }),
         Some(Command::Validate) => with_settings(&cli.config, |settings, _| {
             for warning in &settings.warnings {
@@ -149,4 +157,24 @@ pub(crate) fn say(line: std::fmt::Arguments<'_>) -> ExitCode {
 pub(crate) fn complain(line: std::fmt::Arguments<'_>) {
     // There is nowhere left to say that stderr is closed.
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: the shutdown time-out as people write it.
+    /// Guarantees: a unit as in the configuration, or a bare number of seconds; anything else is an error that says what
+    /// is expected.
+    #[test]
+    fn time_outs_are_read_with_and_without_a_unit() {
+        assert_eq!(duration("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        for text in ["-1", "2 s", "soon", ""] {
+            assert!(
+                duration(text).is_err_and(|error| error.contains("duration")),
+                "{text}"
+            );
+        }
+    }
 }
