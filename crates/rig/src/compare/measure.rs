@@ -139,11 +139,18 @@ impl Bench {
             connections: scenario.connections.min(WARM_UP_CONNECTIONS),
             ..scenario.clone()
         };
-        self.load(&warm_up, Mode::Fixed, self.warm_up, WARM_UP_LANE, &placement)?;
+        self.load(
+            peer,
+            &warm_up,
+            Mode::Fixed,
+            self.warm_up,
+            WARM_UP_LANE,
+            &placement,
+        )?;
         let warm = self.drain(&control, name, &gateway)?;
 
         let (cpu, busy, sink_cpu) = (gateway.cpu(), machine::busy(), sink.cpu());
-        let (load, load_cpu) = self.load(scenario, mode, self.duration, 0, &placement)?;
+        let (load, load_cpu) = self.load(peer, scenario, mode, self.duration, 0, &placement)?;
         if !gateway.is_alive() {
             return Err(format!(
                 "{} ended during the load: {}",
@@ -238,6 +245,7 @@ impl Bench {
     /// Runs a load to its end; with the CPU time it took.
     fn load(
         &self,
+        peer: &Peer,
         scenario: &Scenario,
         mode: Mode,
         duration: Duration,
@@ -245,7 +253,7 @@ impl Bench {
         placement: &Placement,
     ) -> Result<(LoadReport, Duration), String> {
         let log = self.out.join("load.log");
-        let mut arguments = load_arguments(scenario, mode, self.ports);
+        let mut arguments = load_arguments(scenario, mode, self.ports, &peer.kind.path);
         for (name, value) in [
             ("--duration", format!("{}ms", duration.as_millis())),
             ("--lane", lane.to_string()),
@@ -333,8 +341,8 @@ fn signal_account(control: &str, signal: &str) -> Result<AccountReport, String> 
         .ok_or_else(|| format!("the sink has no account of {signal}"))
 }
 
-/// What the load is told, apart from duration and lane.
-fn load_arguments(scenario: &Scenario, mode: Mode, ports: Ports) -> Vec<String> {
+/// What the load is told, apart from duration and lane. `path` is empty where it is OTLP's.
+fn load_arguments(scenario: &Scenario, mode: Mode, ports: Ports, path: &str) -> Vec<String> {
     let (protocol, port) = match scenario.protocol {
         Protocol::Http => ("http", ports.gateway_http),
         Protocol::Json => ("json", ports.gateway_http),
@@ -349,6 +357,9 @@ fn load_arguments(scenario: &Scenario, mode: Mode, ports: Ports) -> Vec<String> 
         ("--connections", scenario.connections.to_string()),
         ("--series", scenario.series.to_string()),
     ];
+    if !path.is_empty() {
+        arguments.push(("--path", path.to_string()));
+    }
     if scenario.protocol == Protocol::Grpc {
         arguments.push(("--vus", (scenario.connections * CALLS_PER_CONNECTION).to_string()));
     }
@@ -387,4 +398,27 @@ pub(crate) fn prepare(out: &Path) -> Result<PathBuf, String> {
     fs::create_dir_all(out).map_err(|error| format!("cannot make {}: {error}", out.display()))?;
     out.canonicalize()
         .map_err(|error| format!("{}: {error}", out.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: the load for a gateway that takes OTLP where OTLP says, and for one that does not.
+    /// Guarantees: only the second is told a path.
+    #[test]
+    fn the_load_goes_where_the_gateway_takes_it() {
+        let ports = Ports {
+            gateway_http: 1,
+            gateway_grpc: 2,
+            sink_http: 3,
+            sink_grpc: 4,
+            sink_control: 5,
+        };
+        let metrics = Scenario::choose(&["metrics-none".into()]).unwrap().remove(0);
+        let at = |path| load_arguments(&metrics, Mode::Fixed, ports, path);
+        assert!(!at("").contains(&"--path".into()));
+        let elsewhere = ["--path", "/opentelemetry/v1/metrics"].map(String::from);
+        assert!(at(&elsewhere[1]).windows(2).any(|pair| pair == elsewhere));
+    }
 }

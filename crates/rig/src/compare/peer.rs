@@ -1,5 +1,6 @@
 //! The gateways: what is known of how to start them (deploy/compare/peers.txt), and where they are.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::scenario::Scenario;
@@ -7,12 +8,17 @@ use super::scenario::Scenario;
 /// Where gateways are looked for before PATH, from the directory the rig is started in.
 const BUILT_HERE: [&str; 2] = ["target/release", "target/peers"];
 
+/// The extension of configurations that are command lines, for gateways without configuration files.
+const COMMAND_LINE: &str = "args";
+
 /// A line of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) name: String,
     executable: String,
     configured: String,
+    /// Where it takes OTLP over HTTP, if it takes one signal only; else empty.
+    pub(crate) path: String,
     arguments: Vec<String>,
     pub(crate) remark: String,
 }
@@ -63,9 +69,9 @@ pub(crate) fn read_kinds(text: &str) -> Result<Vec<Kind>, String> {
             continue;
         }
         let columns: Vec<_> = line.split('|').map(str::trim).collect();
-        let [name, executable, configured, arguments, remark] = columns[..] else {
+        let [name, executable, configured, path, arguments, remark] = columns[..] else {
             return Err(format!(
-                "peers.txt, line {number}: {} columns instead of 5",
+                "peers.txt, line {number}: {} columns instead of 6",
                 columns.len()
             ));
         };
@@ -73,6 +79,7 @@ pub(crate) fn read_kinds(text: &str) -> Result<Vec<Kind>, String> {
             name: name.into(),
             executable: executable.into(),
             configured: configured.into(),
+            path: path.into(),
             arguments: arguments.split_whitespace().map(String::from).collect(),
             remark: remark.into(),
         });
@@ -150,34 +157,71 @@ impl Peer {
         configurations: &Path,
         out: &Path,
     ) -> Result<Vec<String>, String> {
-        let work = format!("{}-{}", scenario.transport(), scenario.compression);
+        let Kind {
+            configured,
+            path,
+            arguments,
+            ..
+        } = &self.kind;
+        let work = scenario.configuration();
+        let signal = scenario.signal;
+        if !path.is_empty() && !path.ends_with(signal.http_path()) {
+            return Err(format!("{} does not take {signal}", self.name));
+        }
+        let scratch = out.join(format!("{}-scratch", self.name));
         let values = Values {
             ports,
             threads,
             scenario,
             out,
+            scratch: &scratch,
         };
+        let mut arguments = arguments.clone();
         let mut config = String::new();
-        if self.kind.configured.contains('-') {
-            if !self.kind.configured.split(',').any(|can| can == work) {
-                return Err(format!("{} does only {}", self.name, self.kind.configured));
+        if configured.contains('-') {
+            if !configured.split(',').any(|can| can == work) {
+                return Err(format!("{} does only {configured}", self.name));
             }
         } else {
-            let file = format!("{}-{work}.{}", self.kind.name, self.kind.configured);
+            let file = format!("{}-{work}.{configured}", self.kind.name);
             let source = configurations.join(&file);
             let text = std::fs::read_to_string(&source)
                 .map_err(|error| format!("no configuration {}: {error}", source.display()))?;
-            let target = out.join(&file);
-            std::fs::write(&target, values.put_into_file(&text))
-                .map_err(|error| format!("cannot write {}: {error}", target.display()))?;
-            config = target.display().to_string();
+            if configured == COMMAND_LINE {
+                arguments.extend(command_line(&text));
+            } else {
+                let target = out.join(&file);
+                std::fs::write(&target, values.put_into_file(&text))
+                    .map_err(|error| format!("cannot write {}: {error}", target.display()))?;
+                config = target.display().to_string();
+            }
         }
-        let arguments = self.kind.arguments.iter();
+        if arguments.iter().any(|argument| argument.contains("{scratch}")) {
+            make_empty(&scratch)?;
+        }
+        let arguments = arguments.iter();
         let arguments = arguments.map(|argument| values.put_into(argument).replace("{config}", &config));
         Ok(std::iter::once(self.executable.display().to_string())
             .chain(arguments)
             .collect())
     }
+}
+
+/// The arguments in a file of them: separated by white space, without the comments from `#` on.
+fn command_line(text: &str) -> impl Iterator<Item = String> {
+    text.lines()
+        .flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace())
+        .map(String::from)
+}
+
+/// What a gateway left there must not be sent again in the next measurement.
+fn make_empty(directory: &Path) -> Result<(), String> {
+    let wrong = |error| format!("cannot make an empty {}: {error}", directory.display());
+    match std::fs::remove_dir_all(directory) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(wrong(error)),
+        _ => {}
+    }
+    std::fs::create_dir_all(directory).map_err(wrong)
 }
 
 /// What is put into arguments and configuration files.
@@ -186,6 +230,7 @@ struct Values<'a> {
     threads: usize,
     scenario: &'a Scenario,
     out: &'a Path,
+    scratch: &'a Path,
 }
 
 impl Values<'_> {
@@ -196,6 +241,7 @@ impl Values<'_> {
             .replace("{sink_grpc}", &self.ports.sink_grpc.to_string())
             .replace("{compression}", self.scenario.compression)
             .replace("{threads}", &self.threads.to_string())
+            .replace("{scratch}", &self.scratch.display().to_string())
     }
 
     fn put_into_file(&self, text: &str) -> String {
@@ -207,6 +253,8 @@ impl Values<'_> {
 
 #[cfg(test)]
 mod tests {
+    use sluice_loadgen::Signal;
+
     use super::*;
     use crate::compare::scenario::SCENARIOS;
 
@@ -248,35 +296,90 @@ mod tests {
     }
 
     /// Scenario: the commands of every shipped gateway for every scenario.
-    /// Guarantees: collector and sluice have a configuration for each; values are put in; the floor says what
-    /// it cannot.
+    /// Guarantees: each gateway does the work that is listed for it and says of all other why not; values are
+    /// put in everywhere, and comments are no arguments.
     #[test]
     fn commands_are_complete() {
+        const OTLP: &[&str] = &["http-none", "http-zstd", "grpc-zstd"];
+        const HTTP: &[&str] = &["http-none", "http-zstd"];
+        const REMOTE_WRITE: &[&str] = &["remote-write-snappy", "remote-write-zstd"];
+        let does = |name: &str| match name {
+            "collector" | "sluice" => (OTLP, &Signal::ALL[..]),
+            "rotel" => (OTLP, &Signal::ALL[..]),
+            "metrics-governor" => (HTTP, &[Signal::Metrics][..]),
+            "vmagent" => (REMOTE_WRITE, &[Signal::Metrics][..]),
+            "floor" => (HTTP, &Signal::ALL[..]),
+            "nginx" => (&HTTP[..1], &Signal::ALL[..]),
+            name => panic!("what does {name} do?"),
+        };
         let (kinds, directory) = shipped();
-        let out = std::env::temp_dir().join(format!("sluice-rig-test-{}", std::process::id()));
-        std::fs::create_dir_all(&out).unwrap();
+        let out = scratch("commands");
         for kind in kinds {
             let peer = Peer {
                 name: kind.name.clone(),
                 kind,
                 executable: "/bin/gateway".into(),
             };
+            let (works, signals) = does(&peer.name);
             for scenario in SCENARIOS {
-                match peer.command(scenario, PORTS, 2, &directory, &out) {
-                    Ok(command) => {
-                        assert_eq!(command[0], "/bin/gateway");
-                        assert!(
-                            !command.iter().any(|argument| argument.contains('{')),
-                            "{command:?}"
-                        );
-                    }
-                    Err(error) => {
-                        let partial = ["floor", "nginx"].contains(&peer.name.as_str());
-                        assert!(partial, "{} {}: {error}", peer.name, scenario.name);
-                    }
-                }
+                let expected =
+                    works.contains(&scenario.configuration().as_str()) && signals.contains(&scenario.signal);
+                let command = peer.command(scenario, PORTS, 2, &directory, &out);
+                assert_eq!(
+                    command.is_ok(),
+                    expected,
+                    "{} {}: {command:?}",
+                    peer.name,
+                    scenario.name
+                );
+                let Ok(command) = command else { continue };
+                assert_eq!(command[0], "/bin/gateway");
+                assert!(
+                    !command.iter().any(|argument| argument.contains(['{', '#'])),
+                    "{command:?}"
+                );
             }
         }
         std::fs::remove_dir_all(&out).unwrap();
+    }
+
+    /// Scenario: a gateway that is given its command line by a file, and leaves something in its directory.
+    /// Guarantees: its arguments follow those of the table, without comments; its directory is empty when it
+    /// is started again; a signal that it does not take is named.
+    #[test]
+    fn a_command_line_comes_from_a_file() {
+        let out = scratch("command-line");
+        std::fs::write(
+            out.join("agent-http-none.args"),
+            "# why\n-a={sink_http} -b # and why\n-data={scratch}\n",
+        )
+        .unwrap();
+        let line = "agent | agent | args | /otlp/v1/metrics | start --on {gateway_http} |";
+        let peer = Peer {
+            name: "agent-new".into(),
+            kind: read_kinds(line).unwrap().remove(0),
+            executable: "/bin/agent".into(),
+        };
+        let scenario = |name: &str| SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
+        let command = || peer.command(scenario("metrics-none"), PORTS, 2, &out, &out);
+        let data = out.join("agent-new-scratch");
+        let expected = ["/bin/agent", "start", "--on", "1", "-a=3", "-b"].map(String::from);
+        let expected = [&expected[..], &[format!("-data={}", data.display())]].concat();
+        assert_eq!(command().unwrap(), expected);
+        std::fs::write(data.join("unsent"), "a block").unwrap();
+        assert_eq!(command().unwrap(), expected);
+        assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0);
+        assert_eq!(
+            peer.command(scenario("logs-none"), PORTS, 2, &out, &out)
+                .unwrap_err(),
+            "agent-new does not take logs"
+        );
+        std::fs::remove_dir_all(&out).unwrap();
+    }
+
+    fn scratch(test: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("sluice-rig-{test}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        directory
     }
 }

@@ -9,14 +9,24 @@ use crate::load::{Encoding, Protocol};
 const POINTS_PER_SECOND: u64 = 100_000;
 const RECORDS_PER_SECOND: u64 = 50_000;
 
+/// What a gateway sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// OTLP, as it was received.
+    Otlp,
+    /// Prometheus remote write.
+    RemoteWrite,
+}
+
 /// A kind of work that every gateway is given in the same way.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) signal: Signal,
-    /// In and out.
+    /// In; out as well where OTLP is sent.
     pub(crate) protocol: Protocol,
+    pub(crate) output: Output,
     /// Of the requests.
     pub(crate) encoding: Encoding,
     /// Of what the gateway sends; names its configuration.
@@ -37,6 +47,7 @@ const METRICS: Scenario = Scenario {
     about: "Gauge points over HTTP, no compression in or out",
     signal: Signal::Metrics,
     protocol: Protocol::Http,
+    output: Output::Otlp,
     encoding: Encoding::Identity,
     compression: "none",
     rate: POINTS_PER_SECOND,
@@ -49,6 +60,13 @@ const METRICS_ZSTD: Scenario = Scenario {
     name: "metrics-zstd",
     about: "Gauge points over HTTP, zstd out",
     compression: "zstd",
+    ..METRICS
+};
+const METRICS_REMOTE_WRITE: Scenario = Scenario {
+    name: "metrics-remote-write",
+    about: "Gauge points over HTTP, Prometheus remote write out with snappy",
+    output: Output::RemoteWrite,
+    compression: "snappy",
     ..METRICS
 };
 const TRACES: Scenario = Scenario {
@@ -99,6 +117,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         about: "Gauge points over gRPC in and out, 16 calls at a time, zstd out",
         protocol: Protocol::Grpc,
         ..METRICS_ZSTD
+    },
+    METRICS_REMOTE_WRITE,
+    Scenario {
+        name: "metrics-remote-write-zstd",
+        about: "Gauge points over HTTP, Prometheus remote write out with zstd, as VictoriaMetrics takes it",
+        compression: "zstd",
+        ..METRICS_REMOTE_WRITE
     },
     TRACES,
     Scenario {
@@ -204,11 +229,20 @@ impl Scenario {
     }
 
     /// What names the gateways' configuration.
-    pub(crate) fn transport(&self) -> &'static str {
+    fn transport(&self) -> &'static str {
         match self.protocol {
             Protocol::Http | Protocol::Json => "http",
             Protocol::Grpc => "grpc",
         }
+    }
+
+    /// What the gateways' configuration for it is called: how they send, and with which compression.
+    pub(crate) fn configuration(&self) -> String {
+        let out = match self.output {
+            Output::Otlp => self.transport(),
+            Output::RemoteWrite => "remote-write",
+        };
+        format!("{out}-{}", self.compression)
     }
 
     /// What an item is called.
