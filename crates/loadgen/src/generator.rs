@@ -5,14 +5,15 @@ use bytes::Bytes;
 use crate::outline::{Outline, outlines};
 use crate::proto::{Patch, Stamp, Writer, apply};
 use crate::random::Random;
+use crate::remote_write::{self, RemoteWrite};
 use crate::signal::Signal;
 use crate::spec::Spec;
 use crate::{logs, metrics, traces};
 
-/// One export request.
+/// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Encoded `Export*ServiceRequest`.
+    /// Encoded `Export*ServiceRequest`, or message of remote write, uncompressed.
     pub body: Bytes,
     /// Id of the first item; the others follow without a gap.
     pub first_id: u64,
@@ -38,6 +39,7 @@ struct Template {
 pub struct Generator {
     spec: Spec,
     templates: Vec<Template>,
+    remote_write: Option<RemoteWrite>,
     made: u64,
     next_id: u64,
 }
@@ -45,6 +47,21 @@ pub struct Generator {
 impl Generator {
     /// Prepares the bodies. A spec without items or variants is taken to mean one of them.
     pub fn new(spec: Spec) -> Self {
+        Generator::prepare(spec, None)
+    }
+
+    /// Prepares bodies of Prometheus remote write instead: every point is a sample of a series whose label
+    /// `sluice_id` carries its id. There are gauges only, with [`crate::Shape::Mixed`] counters too; the signal
+    /// of the spec is taken to be metrics, as remote write has no other, and its scopes are left out.
+    pub fn remote_write(spec: Spec, version: RemoteWrite) -> Self {
+        let spec = Spec {
+            signal: Signal::Metrics,
+            ..spec
+        };
+        Generator::prepare(spec, Some(version))
+    }
+
+    fn prepare(spec: Spec, remote_write: Option<RemoteWrite>) -> Self {
         let items_per_request = spec.items_per_request.max(1);
         let spec = Spec {
             items_per_request,
@@ -58,10 +75,11 @@ impl Generator {
         let templates = (0..spec.variants)
             .map(|_| {
                 let mut writer = Writer::default();
-                match spec.signal {
-                    Signal::Metrics => metrics::write(&mut writer, &spec, &mut random),
-                    Signal::Logs => logs::write(&mut writer, &spec, &mut random),
-                    Signal::Traces => traces::write(&mut writer, &spec, &mut random),
+                match (remote_write, spec.signal) {
+                    (Some(version), _) => remote_write::write(&mut writer, &spec, &mut random, version),
+                    (None, Signal::Metrics) => metrics::write(&mut writer, &spec, &mut random),
+                    (None, Signal::Logs) => logs::write(&mut writer, &spec, &mut random),
+                    (None, Signal::Traces) => traces::write(&mut writer, &spec, &mut random),
                 }
                 let (body, patches) = writer.finish();
                 Template { body, patches }
@@ -71,6 +89,7 @@ impl Generator {
             next_id: spec.first_id,
             spec,
             templates,
+            remote_write,
             made: 0,
         }
     }
@@ -149,8 +168,12 @@ impl Generator {
     }
 
     /// What the `Resource*` messages of all requests look like from outside, to recognise them on their way.
+    /// Remote write has no resources.
     pub fn outlines(&self) -> Vec<Outline> {
         let mut all = Vec::new();
+        if self.remote_write.is_some() {
+            return all;
+        }
         for template in &self.templates {
             let mut body = template.body.clone();
             let stamp = Stamp {

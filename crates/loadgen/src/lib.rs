@@ -1,4 +1,4 @@
-//! Realistic OTLP payloads of every signal with unique item ids; the sink that checks them.
+//! Realistic OTLP and remote write payloads with unique item ids; the sink that checks them.
 //!
 //! What this crate promises:
 //!
@@ -8,6 +8,8 @@
 //! - [`for_each_id`] and [`ids`] find those ids again in any decoded body, however items were merged or
 //!   split on the way. The walk is this crate's own and shares no code with `sluice-wire`, so that it can
 //!   be its oracle.
+//! - [`Generator::remote_write`] makes the same points as Prometheus remote write, 1.0 or 2.0, and
+//!   [`for_each_sample`] finds their ids.
 //! - [`Tally`] and [`Tallies`] account for ids in bitmaps: sent, delivered, duplicated, lost, unknown.
 //! - [`Generator::outlines`] say how to recognise a whole resource by its length and its first and last id.
 //!
@@ -32,15 +34,19 @@ mod metrics;
 mod outline;
 mod proto;
 mod random;
+mod remote_write;
 mod resource;
 mod signal;
 mod spec;
 mod tally;
 mod traces;
+mod walk;
 
 pub use generator::{Generator, Request};
-pub use ids::{Malformed, for_each_id, ids};
+pub use ids::{for_each_id, ids};
 pub use outline::Outline;
+pub use remote_write::{Found, Invalid, RemoteWrite, Written, for_each_sample};
 pub use signal::Signal;
 pub use spec::{FIRST_ID, LANES, Shape, Spec};
 pub use tally::{Report, Tallies, Tally};
+pub use walk::Malformed;

@@ -1,10 +1,11 @@
 //! Recognising a request's resources by their length and first id, for a sink that has no time to read
 //! everything.
 
-use crate::ids::{fields, for_each_id};
+use crate::ids::for_each_id;
 use crate::random::{mix, unmix};
 use crate::signal::Signal;
 use crate::spec::is_item_id;
+use crate::walk::fields;
 
 /// What a `Resource*` message of a generator looks like from outside.
 ///

@@ -15,7 +15,20 @@ pub(crate) enum Fill {
     Counter { base: u64, step: u64 },
     /// The item's series, as a six-byte varint.
     Series,
+    /// The item's id as [`DIGITS`] decimal digits.
+    IdDigits,
+    /// The item's series as [`DIGITS`] decimal digits.
+    SeriesDigits,
+    /// The request's time plus this many nanoseconds, in milliseconds, as a six-byte varint: good from 2004,
+    /// when it needs six, to 2109.
+    Millis(i64),
+    /// The same as `Counter`, as a double.
+    FloatCounter { base: u64, step: u64 },
 }
+
+/// Every id, which is below 2^42, has at most so many decimal digits; shorter ones begin with zeros, so that
+/// one can be written over another.
+pub(crate) const DIGITS: usize = 13;
 
 /// What a request made from a template is stamped with.
 #[derive(Clone, Copy, Debug)]
@@ -185,6 +198,37 @@ impl Writer {
         self.body.extend_from_slice(&[0; 8]);
     }
 
+    /// The id of `item` as a string of digits.
+    pub(crate) fn id_digits(&mut self, field: u32, item: u32) {
+        self.key(field, 2);
+        self.varint(DIGITS as u64);
+        self.patch(item, Fill::IdDigits);
+        self.body.extend_from_slice(&[b'0'; DIGITS]);
+    }
+
+    /// The series of `item` as a string: `prefix`, then digits.
+    pub(crate) fn series_digits(&mut self, field: u32, prefix: &str, item: u32) {
+        self.key(field, 2);
+        self.varint((prefix.len() + DIGITS) as u64);
+        self.body.extend_from_slice(prefix.as_bytes());
+        self.patch(item, Fill::SeriesDigits);
+        self.body.extend_from_slice(&[b'0'; DIGITS]);
+    }
+
+    /// The request's time plus `offset_nanos` in milliseconds, as `int64`.
+    pub(crate) fn millis(&mut self, field: u32, offset_nanos: i64) {
+        self.key(field, 0);
+        self.patch(0, Fill::Millis(offset_nanos));
+        self.varint(crate::FIRST_ID);
+    }
+
+    /// A growing count, as `double`.
+    pub(crate) fn float_counter(&mut self, field: u32, base: u64, step: u64) {
+        self.key(field, 1);
+        self.patch(0, Fill::FloatCounter { base, step });
+        self.body.extend_from_slice(&[0; 8]);
+    }
+
     /// A `KeyValue` whose value is a string.
     pub(crate) fn string_attribute(&mut self, field: u32, key: &str, value: &str) {
         self.message(field, |w| {
@@ -262,6 +306,26 @@ pub(crate) fn apply(body: &mut [u8], patch: &Patch, stamp: &Stamp) {
         }
         Fill::Time(offset_nanos) => put(place, stamp.unix_nanos.saturating_add_signed(offset_nanos)),
         Fill::Counter { base, step } => put(place, base.wrapping_add(step.wrapping_mul(stamp.uses))),
+        Fill::IdDigits => put_digits(place, id),
+        Fill::SeriesDigits => put_digits(place, stamp.first_series + u64::from(patch.item)),
+        Fill::Millis(offset_nanos) => {
+            let nanos = stamp.unix_nanos.saturating_add_signed(offset_nanos);
+            put_varint(place, nanos / NANOS_PER_MILLI);
+        }
+        Fill::FloatCounter { base, step } => {
+            let count = base.wrapping_add(step.wrapping_mul(stamp.uses));
+            put(place, (count as f64).to_bits());
+        }
+    }
+}
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// [`DIGITS`] digits; of a number that has more, the last ones.
+fn put_digits(place: &mut [u8], mut value: u64) {
+    for byte in place.iter_mut().take(DIGITS).rev() {
+        *byte = b'0' + (value % 10) as u8;
+        value /= 10;
     }
 }
 

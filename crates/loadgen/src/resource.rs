@@ -1,5 +1,8 @@
 //! What the three signals share: resources, scopes and attributes.
 
+use std::borrow::Cow;
+use std::fmt;
+
 use crate::proto::Writer;
 use crate::random::Random;
 use crate::spec::{Shape, Spec};
@@ -14,7 +17,7 @@ pub(crate) struct Service {
     pub(crate) operations: [&'static str; 4],
 }
 
-const SERVICES: [Service; 6] = [
+pub(crate) const SERVICES: [Service; 6] = [
     Service {
         name: "frontend",
         language: "nodejs",
@@ -94,18 +97,20 @@ pub(crate) fn write_request(
     }
 }
 
-fn write_resource(w: &mut Writer, spec: &Spec, random: &mut Random, service: Service) {
+/// Number of the pod that a service runs in, and its `service.instance.id`.
+pub(crate) fn instance(spec: &Spec, service: Service) -> (u64, String) {
     // Instances follow from the seed, not from the variant: a service does not move between requests.
-    let mut instance = Random::new(spec.seed ^ u64::from(service.name.len() as u32));
-    let pod = instance.next_u64();
+    let mut random = Random::new(spec.seed ^ u64::from(service.name.len() as u32));
+    let pod = random.next_u64();
+    (pod, format!("{:016x}{:016x}", pod, random.next_u64()))
+}
+
+fn write_resource(w: &mut Writer, spec: &Spec, random: &mut Random, service: Service) {
+    let (pod, instance) = instance(spec, service);
     w.string_attribute(1, "service.name", service.name);
     w.string_attribute(1, "service.namespace", "shop");
     w.string_attribute(1, "service.version", "1.14.2");
-    w.string_attribute(
-        1,
-        "service.instance.id",
-        &format!("{:016x}{:016x}", pod, instance.next_u64()),
-    );
+    w.string_attribute(1, "service.instance.id", &instance);
     w.string_attribute(1, "telemetry.sdk.name", "opentelemetry");
     w.string_attribute(1, "telemetry.sdk.language", service.language);
     w.string_attribute(1, "telemetry.sdk.version", "1.36.0");
@@ -137,40 +142,72 @@ fn write_resource(w: &mut Writer, spec: &Spec, random: &mut Random, service: Ser
     }
 }
 
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Attribute {
+    Text(String),
+    Int(u64),
+    Bool(bool),
+    Double(f64),
+}
+
+impl fmt::Display for Attribute {
+    /// As a label has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Attribute::Text(value) => f.write_str(value),
+            Attribute::Int(value) => value.fmt(f),
+            Attribute::Bool(value) => value.fmt(f),
+            Attribute::Double(value) => value.fmt(f),
+        }
+    }
+}
+
 /// Writes `count` attributes of an item, each with another key.
 pub(crate) fn write_attributes(w: &mut Writer, random: &mut Random, field: u32, count: u32) {
     for at in 0..count {
-        match at {
-            0 => w.string_attribute(
-                field,
-                "http.route",
-                random.pick(&["/api/v1/orders/{id}", "/api/v1/carts/{id}", "/api/v1/users/{id}"]),
-            ),
-            1 => w.int_attribute(
-                field,
-                "http.response.status_code",
-                random.pick(&[200, 200, 200, 201, 204, 302, 404, 500]),
-            ),
-            2 => w.string_attribute(field, "http.request.method", random.pick(&["GET", "POST", "PUT"])),
-            3 => w.string_attribute(
-                field,
-                "server.address",
-                &format!("shop-{}.internal", random.below(64)),
-            ),
-            4 => w.string_attribute(
-                field,
-                "cloud.region",
-                random.pick(&["eu-central-1", "ap-southeast-1"]),
-            ),
-            5 => w.string_attribute(field, "user.id", &format!("{:012x}", random.next_u64() >> 16)),
-            6 => w.int_attribute(field, "server.port", 8000 + random.below(1000)),
-            7 => w.bool_attribute(field, "feature_flag.result", random.chance(30)),
-            8 => w.double_attribute(field, "shop.discount", random.unit()),
-            _ => w.string_attribute(
-                field,
-                &format!("shop.dimension.{at}"),
-                &format!("value-{}", random.below(100)),
-            ),
+        let (key, value) = attribute(random, at);
+        match value {
+            Attribute::Text(value) => w.string_attribute(field, &key, &value),
+            Attribute::Int(value) => w.int_attribute(field, &key, value),
+            Attribute::Bool(value) => w.bool_attribute(field, &key, value),
+            Attribute::Double(value) => w.double_attribute(field, &key, value),
         }
     }
+}
+
+/// Key and value of an item's attribute number `at`.
+pub(crate) fn attribute(random: &mut Random, at: u32) -> (Cow<'static, str>, Attribute) {
+    let text = |value: &str| Attribute::Text(value.into());
+    let (key, value) = match at {
+        0 => (
+            "http.route",
+            text(random.pick(&["/api/v1/orders/{id}", "/api/v1/carts/{id}", "/api/v1/users/{id}"])),
+        ),
+        1 => (
+            "http.response.status_code",
+            Attribute::Int(random.pick(&[200, 200, 200, 201, 204, 302, 404, 500])),
+        ),
+        2 => ("http.request.method", text(random.pick(&["GET", "POST", "PUT"]))),
+        3 => (
+            "server.address",
+            Attribute::Text(format!("shop-{}.internal", random.below(64))),
+        ),
+        4 => (
+            "cloud.region",
+            text(random.pick(&["eu-central-1", "ap-southeast-1"])),
+        ),
+        5 => (
+            "user.id",
+            Attribute::Text(format!("{:012x}", random.next_u64() >> 16)),
+        ),
+        6 => ("server.port", Attribute::Int(8000 + random.below(1000))),
+        7 => ("feature_flag.result", Attribute::Bool(random.chance(30))),
+        8 => ("shop.discount", Attribute::Double(random.unit())),
+        _ => {
+            let value = Attribute::Text(format!("value-{}", random.below(100)));
+            return (format!("shop.dimension.{at}").into(), value);
+        }
+    };
+    (key.into(), value)
 }

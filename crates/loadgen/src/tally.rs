@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::ids::{Malformed, for_each_id};
+use crate::ids::for_each_id;
 use crate::signal::Signal;
+use crate::walk::Malformed;
 
 /// Ids in one page. A page costs 16 KiB: 100 million consecutive ids take 25 MB.
 const PAGE_IDS: u64 = 1 << 16;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use sluice_loadgen::{FIRST_ID, Outline, Signal, Tally};
+use sluice_loadgen::{FIRST_ID, Found, Outline, RemoteWrite, Signal, Tally, Written, for_each_sample};
 
 /// Bits of an id that count within its lane (see [`sluice_loadgen::LANES`]).
 const LANE_BITS: u32 = 32;
@@ -79,6 +79,9 @@ pub struct AccountReport {
     pub unknown: u64,
     /// Items that arrived without an id.
     pub unmarked: u64,
+    /// Samples of remote write that belong to no item, such as `target_info`: they are no loss.
+    #[serde(default)]
+    pub beside: u64,
     /// The first runs of lost ids: first id and number.
     pub lost_runs: Vec<(u64, u64)>,
 }
@@ -99,6 +102,7 @@ pub struct Account {
     repeated: u64,
     items: u64,
     unmarked: u64,
+    beside: u64,
     reordered: u64,
     /// The highest id that has arrived, by lane.
     highest: HashMap<u64, u64>,
@@ -134,6 +138,11 @@ impl Account {
         self.unmarked += items;
     }
 
+    /// Notes the arrival of samples that belong to no item.
+    pub fn beside(&mut self, samples: u64) {
+        self.beside += samples;
+    }
+
     /// Items that have arrived, however often.
     pub fn items(&self) -> u64 {
         self.items
@@ -150,6 +159,7 @@ impl Account {
                 lost: sent.saturating_sub(self.items),
                 duplicated: self.items.saturating_sub(sent),
                 unmarked: self.unmarked,
+                beside: self.beside,
                 ..AccountReport::default()
             };
         }
@@ -169,6 +179,7 @@ impl Account {
             unsure_delivered,
             unknown: tally.unknown.saturating_sub(unsure_delivered),
             unmarked: self.unmarked,
+            beside: self.beside,
             lost_runs: self.tally.lost(NAMED_RUNS).into_iter().map(run).collect(),
         }
     }
@@ -181,6 +192,8 @@ pub struct Arrivals {
     pub runs: Vec<Range<u64>>,
     /// Items without an id.
     pub unmarked: u64,
+    /// Samples of remote write that belong to no item.
+    pub beside: u64,
 }
 
 impl Arrivals {
@@ -193,6 +206,19 @@ impl Arrivals {
         })
         .map_err(|error| error.to_string())?;
         Ok(found)
+    }
+
+    /// Finds the ids of an inflated request of remote write, and how much it writes.
+    pub fn find_remote_write(version: RemoteWrite, body: &[u8]) -> Result<(Arrivals, Written), String> {
+        let mut found = Arrivals::default();
+        let written = for_each_sample(version, body, |sample| match sample {
+            Found::Item(id) => found.push(id..id + 1),
+            Found::Part => {}
+            Found::Unmarked => found.unmarked += 1,
+            Found::Beside => found.beside += 1,
+        })
+        .map_err(|error| error.to_string())?;
+        Ok((found, written))
     }
 
     /// Adds consecutive ids.
@@ -222,6 +248,7 @@ impl Arrivals {
         if self.unmarked > 0 {
             account.unmarked(self.unmarked);
         }
+        account.beside(self.beside);
     }
 }
 
@@ -263,6 +290,7 @@ mod tests {
             unsure_delivered: 5,
             unknown: 1,
             unmarked: 0,
+            beside: 0,
             lost_runs: vec![(a + 29, 1)],
         };
         assert_eq!(account.report(), expected);

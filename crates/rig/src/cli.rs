@@ -29,9 +29,10 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Send OTLP requests, at an exact rate or from virtual users, and print what became of them as JSON.
+    /// Send OTLP or Prometheus remote write requests, at an exact rate or from virtual users, and print what became
+    /// of them as JSON.
     Load(Box<LoadArgs>),
-    /// Receive OTLP, account for every item by id, and misbehave as told; prints the account as JSON when it
+    /// Receive OTLP and Prometheus remote write, account for every item by id, and misbehave as told; prints the account as JSON when it
     /// ends.
     Sink(SinkArgs),
     /// Forward OTLP/HTTP with none of a gateway's duties: what any gateway on this stack must at least pay.
@@ -45,7 +46,8 @@ struct LoadArgs {
     /// Host and port of the gateway.
     #[arg(long, default_value = "127.0.0.1:4318")]
     target: String,
-    /// Path of requests over HTTP, for gateways that take OTLP elsewhere [default: OTLP's, /v1/metrics and the like].
+    /// Path of requests over HTTP, for gateways that take them elsewhere [default: OTLP's, /v1/metrics and the like;
+    /// remote write /api/v1/write].
     #[arg(long)]
     path: Option<String>,
     /// How requests travel.
@@ -54,7 +56,8 @@ struct LoadArgs {
     /// metrics, logs or traces.
     #[arg(long, default_value = "metrics")]
     signal: Signal,
-    /// Items of many kinds from several services, instead of items that are all alike.
+    /// Items of many kinds from several services, instead of items that are all alike; of remote write, gauges and
+    /// counters.
     #[arg(long)]
     mixed: bool,
     /// Items in each request [default: 500, traces 467; mixed 120].
@@ -78,9 +81,9 @@ struct LoadArgs {
     /// With --series: of a million points, how many begin a new series; in whole requests.
     #[arg(long, default_value_t = 0)]
     churn: u32,
-    /// How bodies are compressed.
-    #[arg(long, value_enum, default_value = "identity")]
-    encoding: Encoding,
+    /// How bodies are compressed [default: identity; remote write snappy].
+    #[arg(long, value_enum)]
+    encoding: Option<Encoding>,
     /// Send the same so many prepared requests of each sender over and over, instead of new ids in each
     /// request: items are then counted instead of told apart.
     #[arg(long, value_name = "NUMBER")]
@@ -129,7 +132,9 @@ impl LoadArgs {
         spec.series = self.series;
         spec.churn_per_million = self.churn;
         let senders = match self.protocol {
-            Protocol::Http | Protocol::Json => self.connections,
+            Protocol::Http | Protocol::Json | Protocol::RemoteWrite | Protocol::RemoteWrite2 => {
+                self.connections
+            }
             Protocol::Grpc => self.connections * CALLS_PER_CONNECTION,
         };
         Plan {
@@ -137,7 +142,7 @@ impl LoadArgs {
             path: self.path,
             protocol: self.protocol,
             spec,
-            encoding: self.encoding,
+            encoding: self.encoding.unwrap_or(self.protocol.default_encoding()),
             bodies: self.repeat.map_or(Bodies::Fresh, Bodies::Repeated),
             connections: self.connections,
             senders: self.vus.unwrap_or(senders),
@@ -154,7 +159,8 @@ impl LoadArgs {
 
 #[derive(Args, Debug)]
 struct SinkArgs {
-    /// Address for OTLP/HTTP.
+    /// Address for OTLP/HTTP, and for remote write 1.0 and 2.0 at /api/v1/write: samples are told apart by their
+    /// label sluice_id.
     #[arg(long, default_value = "127.0.0.1:24318")]
     http: String,
     /// Address for OTLP/gRPC.
@@ -182,7 +188,7 @@ fn run_sink(args: SinkArgs) -> Result<(), String> {
         faults: args.faults,
     })?;
     eprintln!(
-        "OTLP/HTTP {}, OTLP/gRPC {}, control {}",
+        "OTLP/HTTP and remote write {}, OTLP/gRPC {}, control {}",
         sink.http(),
         sink.grpc(),
         sink.control()

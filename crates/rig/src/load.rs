@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sluice_loadgen::Generator;
-
 use crate::account::{Outlines, SentIds};
 use crate::control;
 use drive::{ThreadClock, drive};
@@ -38,6 +36,7 @@ const LEAD: Duration = Duration::from_millis(50);
 ///
 /// An error means that the load could not be carried out at all; requests that fail are in the report.
 pub fn run(plan: &Plan) -> Result<LoadReport, String> {
+    plan.check()?;
     let plan = Arc::new(plan.clone());
     if let Some(account) = &plan.account {
         control::put_outlines(account, &outlines(&plan))?;
@@ -52,7 +51,9 @@ pub fn run(plan: &Plan) -> Result<LoadReport, String> {
         plan.duration,
     ));
     let (outcome, elapsed) = match plan.protocol {
-        Protocol::Http | Protocol::Json => run_http(&plan, &schedule, sources)?,
+        Protocol::Http | Protocol::Json | Protocol::RemoteWrite | Protocol::RemoteWrite2 => {
+            run_http(&plan, &schedule, sources)?
+        }
         Protocol::Grpc => run_grpc(&plan, &schedule, sources)?,
     };
     if let Some(account) = &plan.account {
@@ -65,7 +66,7 @@ pub fn run(plan: &Plan) -> Result<LoadReport, String> {
 fn outlines(plan: &Plan) -> Outlines {
     let mut all = Vec::new();
     for sender in 0..plan.senders.max(1) {
-        all.extend(Generator::new(plan.spec_of(sender)).outlines());
+        all.extend(plan.generator(sender).outlines());
     }
     Outlines::new(plan.spec.signal, &all)
 }

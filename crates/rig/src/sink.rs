@@ -1,4 +1,5 @@
-//! A destination that counts: OTLP/HTTP on blocking threads, OTLP/gRPC and the control port on hyper.
+//! A destination that counts: OTLP/HTTP and Prometheus remote write on blocking threads, OTLP/gRPC and the
+//! control port on hyper.
 //!
 //! What it knows of every item comes from the ids in the bodies. Checking them costs about as much as a fast
 //! gateway needs to forward them, so there are three depths, see [`Check`].
@@ -9,6 +10,7 @@ mod grpc;
 mod http;
 mod intake;
 mod recognise;
+mod remote_write;
 mod response;
 
 use std::io;
@@ -25,7 +27,7 @@ pub use intake::{Check, Stats};
 /// Where a sink listens and what it looks at.
 #[derive(Clone, Debug)]
 pub struct SinkOptions {
-    /// Address for OTLP/HTTP; port 0 takes a free one.
+    /// Address for OTLP/HTTP and remote write; port 0 takes a free one.
     pub http: String,
     /// Address for OTLP/gRPC.
     pub grpc: String,
@@ -97,7 +99,7 @@ impl Sink {
         })
     }
 
-    /// Where OTLP/HTTP is served.
+    /// Where OTLP/HTTP and remote write are served.
     pub fn http(&self) -> SocketAddr {
         self.http
     }

@@ -209,7 +209,9 @@ impl Bench {
             &log,
         )?;
         let port = match scenario.protocol {
-            Protocol::Http | Protocol::Json => self.ports.gateway_http,
+            Protocol::Http | Protocol::Json | Protocol::RemoteWrite | Protocol::RemoteWrite2 => {
+                self.ports.gateway_http
+            }
             Protocol::Grpc => self.ports.gateway_grpc,
         };
         let start = gateway.await_port(port)?;
@@ -347,6 +349,8 @@ fn load_arguments(scenario: &Scenario, mode: Mode, ports: Ports, path: &str) -> 
         Protocol::Http => ("http", ports.gateway_http),
         Protocol::Json => ("json", ports.gateway_http),
         Protocol::Grpc => ("grpc", ports.gateway_grpc),
+        Protocol::RemoteWrite => ("remote-write", ports.gateway_http),
+        Protocol::RemoteWrite2 => ("remote-write-2", ports.gateway_http),
     };
     let mut arguments = vec![
         ("--target", format!("127.0.0.1:{port}")),

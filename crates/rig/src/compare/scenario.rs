@@ -233,6 +233,8 @@ impl Scenario {
         match self.protocol {
             Protocol::Http | Protocol::Json => "http",
             Protocol::Grpc => "grpc",
+            Protocol::RemoteWrite => "remote-write",
+            Protocol::RemoteWrite2 => "remote-write-2",
         }
     }
 

@@ -1,10 +1,10 @@
-//! OTLP/HTTP by hand on a blocking connection: the generator must never be what limits a gateway.
+//! OTLP/HTTP and Prometheus remote write by hand on a blocking connection: the generator must never be what limits a gateway.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use sluice_loadgen::Signal;
+use sluice_loadgen::{RemoteWrite, Signal};
 
 use super::drive::Exchange;
 use super::outcome::Answer;
@@ -21,7 +21,7 @@ const RESPONSE_LIMIT: usize = 1 << 20;
 pub(crate) struct HttpExchange {
     target: String,
     head: String,
-    json: bool,
+    protocol: Protocol,
     connection: Option<TcpStream>,
     buffer: Vec<u8>,
 }
@@ -29,25 +29,27 @@ pub(crate) struct HttpExchange {
 impl HttpExchange {
     pub(crate) fn new(plan: &Plan) -> HttpExchange {
         let signal: Signal = plan.spec.signal;
-        let json = plan.protocol == Protocol::Json;
-        let media_type = if json {
-            "application/json"
-        } else {
-            "application/x-protobuf"
+        let (path, headers) = match (plan.protocol, plan.protocol.remote_write()) {
+            (_, Some(version)) => (RemoteWrite::PATH, remote_write_headers(version, plan.encoding)),
+            (Protocol::Json, None) => (signal.http_path(), "Content-Type: application/json\r\n".into()),
+            (_, None) => (
+                signal.http_path(),
+                "Content-Type: application/x-protobuf\r\n".into(),
+            ),
         };
         let encoding = match plan.encoding {
             Encoding::Identity => String::new(),
             encoding => format!("Content-Encoding: {}\r\n", encoding.name()),
         };
         let head = format!(
-            "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: {media_type}\r\n{encoding}Content-Length: ",
-            plan.path.as_deref().unwrap_or(signal.http_path()),
+            "POST {} HTTP/1.1\r\nHost: {}\r\n{headers}{encoding}Content-Length: ",
+            plan.path.as_deref().unwrap_or(path),
             plan.target
         );
         HttpExchange {
             target: plan.target.clone(),
             head,
-            json,
+            protocol: plan.protocol,
             connection: None,
             buffer: Vec::new(),
         }
@@ -61,7 +63,8 @@ impl HttpExchange {
         Ok(stream)
     }
 
-    fn send(&mut self, body: &[u8]) -> io::Result<Answer> {
+    fn send(&mut self, request: &Outgoing<'_>) -> io::Result<Answer> {
+        let body = request.body;
         // Taken out, so that a connection that failed is not used again.
         let mut stream = match self.connection.take() {
             Some(stream) => stream,
@@ -70,16 +73,9 @@ impl HttpExchange {
         let head = format!("{}{}\r\n\r\n", self.head, body.len());
         write_both(&mut stream, head.as_bytes(), body)?;
         let response = Response::read(&mut stream, &mut self.buffer)?;
-        let accepted = (200..300).contains(&response.status);
-        let answer = Answer {
-            status: response.status,
-            accepted,
-            hinted: response.hinted,
-            rejected_items: if accepted {
-                self.rejected(response.body_at)
-            } else {
-                0
-            },
+        let answer = match self.protocol.remote_write() {
+            Some(version) => response.of_remote_write(version, request.sent.ids.end - request.sent.ids.start),
+            None => self.of_otlp(&response),
         };
         if response.stays {
             self.connection = Some(stream);
@@ -87,19 +83,47 @@ impl HttpExchange {
         Ok(answer)
     }
 
-    fn rejected(&self, body_at: usize) -> u64 {
-        let body = self.buffer.get(body_at..).unwrap_or_default();
-        if self.json {
-            partial_success_json(body)
-        } else {
-            partial_success(body)
+    fn of_otlp(&self, response: &Response) -> Answer {
+        let accepted = is_success(response.status);
+        let body = self.buffer.get(response.body_at..).unwrap_or_default();
+        let rejected_items = match (accepted, self.protocol) {
+            (false, _) => 0,
+            (true, Protocol::Json) => partial_success_json(body),
+            (true, _) => partial_success(body),
+        };
+        Answer {
+            status: response.status,
+            accepted,
+            hinted: response.hinted,
+            rejected_items,
         }
     }
 }
 
+fn is_success(status: u16) -> bool {
+    (200..300).contains(&status)
+}
+
+/// What the specifications of remote write want in front of a body, but for its encoding.
+fn remote_write_headers(version: RemoteWrite, encoding: Encoding) -> String {
+    let (parameter, number) = match version {
+        RemoteWrite::V1 => (String::new(), "0.1.0"),
+        RemoteWrite::V2 => (format!(";proto={}", version.message()), "2.0.0"),
+    };
+    // What VictoriaMetrics' own senders say when they use zstd.
+    let victoria = match (version, encoding) {
+        (RemoteWrite::V1, Encoding::Zstd) => "X-VictoriaMetrics-Remote-Write-Version: 1\r\n",
+        _ => "",
+    };
+    format!(
+        "Content-Type: application/x-protobuf{parameter}\r\nX-Prometheus-Remote-Write-Version: {number}\r\n{victoria}\
+         User-Agent: sluice-rig\r\n"
+    )
+}
+
 impl Exchange for HttpExchange {
     async fn exchange(&mut self, request: Outgoing<'_>) -> Result<Answer, String> {
-        self.send(request.body)
+        self.send(&request)
             .map_err(|error| format!("{}: {error}", self.target))
     }
 }
@@ -121,6 +145,8 @@ struct Response {
     status: u16,
     hinted: bool,
     stays: bool,
+    /// How many samples a receiver of remote write 2.0 says to have written.
+    samples_written: Option<u64>,
     body_at: usize,
 }
 
@@ -151,8 +177,28 @@ impl Response {
             status,
             hinted: value("retry-after").is_some(),
             stays: value("connection").is_none_or(|(_, value)| value != "close"),
+            samples_written: value("x-prometheus-remote-write-samples-written")
+                .and_then(|(_, number)| number.parse().ok()),
             body_at,
         })
+    }
+
+    /// The verdict on a request of so many samples, as the specifications have it. 2xx is success, 5xx and 429
+    /// are to be tried again as they are, and everything else is not. Of 2.0 the headers say what was written;
+    /// without them nobody confirmed it, and a success is as good as a 415.
+    fn of_remote_write(&self, version: RemoteWrite, items: u64) -> Answer {
+        let written = match version {
+            RemoteWrite::V1 if is_success(self.status) => items,
+            RemoteWrite::V1 => 0,
+            RemoteWrite::V2 => self.samples_written.unwrap_or(0).min(items),
+        };
+        let is_retryable = self.status == 429 || self.status >= 500;
+        Answer {
+            status: self.status,
+            accepted: written > 0 && !is_retryable,
+            hinted: self.hinted,
+            rejected_items: if is_retryable { 0 } else { items - written },
+        }
     }
 }
 
@@ -286,6 +332,35 @@ mod tests {
             (response.status, response.stays, response.hinted),
             (503, false, true)
         );
+    }
+
+    /// Scenario: answers to remote write: 204, partial writes, refusals of both kinds, 2.0 with and without the
+    /// headers that say what was written.
+    /// Guarantees: what was written is accepted; of the rest, what may be sent again is refused and what may not
+    /// is rejected; 2.0 believes no success that names no number.
+    #[test]
+    fn remote_write_answers_are_judged() {
+        use RemoteWrite::{V1, V2};
+        let judge = |version, status, samples_written| {
+            let response = Response {
+                status,
+                hinted: false,
+                stays: true,
+                samples_written,
+                body_at: 0,
+            };
+            let answer = response.of_remote_write(version, 10);
+            (answer.accepted, answer.rejected_items)
+        };
+        assert_eq!(judge(V1, 204, None), (true, 0));
+        assert_eq!(judge(V1, 400, None), (false, 10));
+        assert_eq!(judge(V1, 429, None), (false, 0));
+        assert_eq!(judge(V1, 503, None), (false, 0));
+        assert_eq!(judge(V2, 204, Some(10)), (true, 0));
+        assert_eq!(judge(V2, 200, None), (false, 10));
+        assert_eq!(judge(V2, 400, Some(7)), (true, 3));
+        assert_eq!(judge(V2, 415, Some(0)), (false, 10));
+        assert_eq!(judge(V2, 500, Some(7)), (false, 0));
     }
 
     /// Scenario: partial successes in both formats, and answers without one.

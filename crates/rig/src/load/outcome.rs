@@ -34,7 +34,7 @@ pub(crate) struct Answer {
     pub(crate) accepted: bool,
     /// Whether a refusal says when to come again.
     pub(crate) hinted: bool,
-    /// Items that a partial success rejected.
+    /// Items that a partial success rejected, or that a refusal turned away for good.
     pub(crate) rejected_items: u64,
 }
 
@@ -82,17 +82,17 @@ impl Outcome {
         self.requests += 1;
         *self.statuses.entry(answer.status).or_default() += 1;
         self.body_bytes += sent.body_bytes;
+        let rejected = answer.rejected_items.min(items);
+        self.rejected_items += rejected;
         if !answer.accepted {
-            self.refused_items += items;
+            self.refused_items += items - rejected;
             self.hinted += u64::from(answer.hinted);
             self.unsure.push(sent.ids.clone());
             return;
         }
         self.latency.record(micros(latency));
         self.message_bytes += sent.message_bytes;
-        let rejected = answer.rejected_items.min(items);
         self.accepted_items += items - rejected;
-        self.rejected_items += rejected;
         if rejected == 0 {
             self.accepted.push(sent.ids.clone());
         } else {
@@ -168,7 +168,8 @@ pub struct LoadReport {
     pub accepted_items: u64,
     /// Items in requests that were answered with anything else.
     pub refused_items: u64,
-    /// Items that partial successes rejected.
+    /// Items that partial successes rejected; of remote write, all that are not to be sent again: what a 4xx
+    /// other than 429 does not say to be written.
     pub rejected_items: u64,
     /// Items in requests without an answer.
     pub unanswered_items: u64,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use sluice_loadgen::{LANES, Signal, Spec};
+use sluice_loadgen::{Generator, LANES, RemoteWrite, Signal, Spec};
 
 use super::schedule::Pace;
 
-/// How requests travel. Remote write joins here when sluice speaks it.
+/// How requests travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Protocol {
     /// OTLP/HTTP with protobuf bodies.
@@ -15,6 +15,30 @@ pub enum Protocol {
     Json,
     /// OTLP/gRPC.
     Grpc,
+    /// Prometheus remote write 1.0: metrics only, snappy or zstd.
+    RemoteWrite,
+    /// Prometheus remote write 2.0: the same in its newer message.
+    #[value(name = "remote-write-2")]
+    RemoteWrite2,
+}
+
+impl Protocol {
+    /// The version of remote write that it is, if it is one.
+    pub fn remote_write(self) -> Option<RemoteWrite> {
+        match self {
+            Protocol::RemoteWrite => Some(RemoteWrite::V1),
+            Protocol::RemoteWrite2 => Some(RemoteWrite::V2),
+            Protocol::Http | Protocol::Json | Protocol::Grpc => None,
+        }
+    }
+
+    /// How bodies are compressed where nothing else is said.
+    pub fn default_encoding(self) -> Encoding {
+        match self.remote_write() {
+            Some(_) => Encoding::Snappy,
+            None => Encoding::Identity,
+        }
+    }
 }
 
 /// How request bodies are compressed.
@@ -26,6 +50,8 @@ pub enum Encoding {
     Gzip,
     /// zstd at level 1.
     Zstd,
+    /// A snappy block: remote write only, as OTLP's receivers do not agree on what snappy is.
+    Snappy,
 }
 
 impl Encoding {
@@ -35,6 +61,7 @@ impl Encoding {
             Encoding::Identity => "identity",
             Encoding::Gzip => "gzip",
             Encoding::Zstd => "zstd",
+            Encoding::Snappy => "snappy",
         }
     }
 }
@@ -55,7 +82,7 @@ pub enum Bodies {
 pub struct Plan {
     /// Host and port of the gateway.
     pub target: String,
-    /// Path of requests over HTTP, where it is not OTLP's for the signal.
+    /// Path of requests over HTTP, where it is not OTLP's for the signal, or /api/v1/write.
     pub path: Option<String>,
     /// How requests travel.
     pub protocol: Protocol,
@@ -102,6 +129,34 @@ impl Default for Plan {
 }
 
 impl Plan {
+    /// Whether the parts fit together; an error says which do not.
+    pub fn check(&self) -> Result<(), String> {
+        let encoding = self.encoding;
+        match (self.protocol.remote_write(), encoding) {
+            (Some(_), _) if self.spec.signal != Signal::Metrics => Err(format!(
+                "remote write cannot carry {}: use metrics",
+                self.spec.signal
+            )),
+            (Some(_), Encoding::Identity | Encoding::Gzip) => Err(format!(
+                "remote write has no encoding {}: use snappy or zstd",
+                encoding.name()
+            )),
+            (None, Encoding::Snappy) => {
+                Err("snappy is for remote write: use identity, gzip or zstd".to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes what sender number `sender` sends.
+    pub(crate) fn generator(&self, sender: u32) -> Generator {
+        let spec = self.spec_of(sender);
+        match self.protocol.remote_write() {
+            Some(version) => Generator::remote_write(spec, version),
+            None => Generator::new(spec),
+        }
+    }
+
     /// What sender number `sender` sends: its own lane of ids, and its own seed, since requests that only
     /// differ in ids would compress too well when batched. Live series are shared out among the senders.
     pub fn spec_of(&self, sender: u32) -> Spec {
@@ -110,5 +165,40 @@ impl Plan {
         spec.series = spec.series.div_ceil(senders);
         let lane = (self.lane + sender) % LANES;
         spec.lane(lane).seed(1 + u64::from(lane))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: every protocol with every encoding, and remote write of logs.
+    /// Guarantees: what a protocol does by default is allowed; remote write takes snappy and zstd and metrics,
+    /// and nothing else does snappy.
+    #[test]
+    fn remote_write_has_its_own_encodings() {
+        let check = |protocol: Protocol, encoding, signal| {
+            let plan = Plan {
+                protocol,
+                encoding,
+                spec: Spec::gateway(signal),
+                ..Plan::default()
+            };
+            plan.check()
+        };
+        for protocol in [Protocol::Http, Protocol::Json, Protocol::Grpc] {
+            assert_eq!(check(protocol, protocol.default_encoding(), Signal::Logs), Ok(()));
+            assert!(check(protocol, Encoding::Snappy, Signal::Metrics).is_err());
+        }
+        for protocol in [Protocol::RemoteWrite, Protocol::RemoteWrite2] {
+            assert_eq!(
+                check(protocol, protocol.default_encoding(), Signal::Metrics),
+                Ok(())
+            );
+            assert_eq!(check(protocol, Encoding::Zstd, Signal::Metrics), Ok(()));
+            assert!(check(protocol, Encoding::Gzip, Signal::Metrics).is_err());
+            let error = check(protocol, Encoding::Snappy, Signal::Logs).unwrap_err();
+            assert!(error.contains("logs"), "{error}");
+        }
     }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Source {
 impl Source {
     pub(crate) fn new(plan: &Plan, sender: u32) -> Result<Source, String> {
         let mut source = Source {
-            generator: Generator::new(plan.spec_of(sender)),
+            generator: plan.generator(sender),
             json: plan.protocol == Protocol::Json,
             encoder: Encoder::new(plan.encoding)?,
             repeated: Vec::new(),
@@ -107,6 +107,7 @@ enum Encoder {
     Identity,
     Gzip,
     Zstd(zstd::bulk::Compressor<'static>),
+    Snappy(snap::raw::Encoder),
 }
 
 impl Encoder {
@@ -117,6 +118,7 @@ impl Encoder {
             Encoding::Zstd => Encoder::Zstd(
                 zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(|error| format!("zstd: {error}"))?,
             ),
+            Encoding::Snappy => Encoder::Snappy(snap::raw::Encoder::new()),
         })
     }
 
@@ -135,6 +137,11 @@ impl Encoder {
             }
             Encoder::Zstd(encoder) => {
                 *out = encoder.compress(body).map_err(|error| format!("zstd: {error}"))?;
+            }
+            Encoder::Snappy(encoder) => {
+                out.resize(snap::raw::max_compress_len(body.len()), 0);
+                let compressed = encoder.compress(body, out);
+                out.truncate(compressed.map_err(|error| format!("snappy: {error}"))?);
             }
         }
         Ok(true)

@@ -17,7 +17,7 @@ use sluice_loadgen::Signal;
 use tokio::time::sleep;
 
 use super::fault::{Transport, Treatment};
-use super::intake::{Intake, Received, pace};
+use super::intake::{Format, Intake, Received, pace};
 use super::response;
 
 /// Large enough that flow control never holds a gateway's batch back.
@@ -76,7 +76,7 @@ async fn export(
             continue;
         };
         body_bytes += data.len();
-        if intake.wants_body() {
+        if intake.wants_body(Format::Protobuf) {
             body.extend_from_slice(&data);
         }
         if let Some(bandwidth) = treatment.bandwidth {
@@ -85,16 +85,17 @@ async fn export(
     }
     sleep(treatment.delay).await;
     intake.arrived(body_bytes.saturating_sub(PREFIX_LEN) as u64, &treatment);
-    if treatment.counts() && intake.wants_body() {
+    if treatment.counts() && intake.wants_body(Format::Protobuf) {
         let compressed = body.first() == Some(&1);
         body.drain(..PREFIX_LEN.min(body.len()));
         let received = Received {
             signal,
             encoding: if compressed { encoding } else { "" },
-            json: false,
+            format: Format::Protobuf,
             body,
         };
-        intake.take(received, treatment.partial);
+        // What cannot be read is counted, and answered like the rest: the account is what tells.
+        let _ = intake.take(received, treatment.partial);
     }
     if treatment.reset {
         return Err("the fault script resets this stream".into());

@@ -1,4 +1,4 @@
-//! OTLP/HTTP by hand on blocking threads: bytes that nobody looks at are discarded in the kernel without
+//! OTLP/HTTP and Prometheus remote write by hand on blocking threads: bytes that nobody looks at are discarded in the kernel without
 //! being copied (`MSG_TRUNC`), so that a sink on the generator's core costs next to nothing.
 
 use std::io::{self, Read, Write};
@@ -7,13 +7,13 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_loadgen::Signal;
+use sluice_loadgen::{RemoteWrite, Signal, Written};
 use socket2::SockRef;
 
 use super::fault::{Transport, Treatment};
-use super::intake::{Intake, Received, pace};
+use super::intake::{Format, Intake, Received, pace};
 use super::recognise::Stream;
-use super::response;
+use super::{remote_write, response};
 
 /// `recv` flags of Linux: wait until the buffer is full, and discard instead of copying (tcp(7)).
 const MSG_WAITALL: i32 = 0x100;
@@ -123,7 +123,9 @@ impl Stream for Reader {
 struct Head {
     signal: Option<Signal>,
     encoding: String,
-    json: bool,
+    format: Format,
+    /// Why no body of this kind is taken, whatever is in it.
+    unsupported: Option<String>,
     /// Length of the body; nothing if it comes in chunks.
     len: Option<u64>,
     expects_continue: bool,
@@ -144,10 +146,32 @@ impl Head {
         };
         let chunked = header("transfer-encoding").eq_ignore_ascii_case("chunked");
         let len = header("content-length");
+        let mut encoding = header("content-encoding").to_ascii_lowercase();
+        let media_type = header("content-type");
+        let path = path.split('?').next().unwrap_or_default();
+        let (signal, mut format) = match Signal::of_path(path) {
+            Some(signal) if media_type.starts_with("application/json") => (Some(signal), Format::Json),
+            None if path == RemoteWrite::PATH => {
+                (Some(Signal::Metrics), Format::RemoteWrite(RemoteWrite::V1))
+            }
+            signal => (signal, Format::Protobuf),
+        };
+        let mut unsupported = None;
+        if let Format::RemoteWrite(version) = &mut format {
+            let understood = remote_write::version(media_type).and_then(|found| {
+                *version = found;
+                remote_write::encoding(&encoding)
+            });
+            match understood {
+                Ok(found) => encoding = found.to_string(),
+                Err(error) => unsupported = Some(error),
+            }
+        }
         Ok(Head {
-            signal: Signal::of_path(path),
-            encoding: header("content-encoding").to_ascii_lowercase(),
-            json: header("content-type").starts_with("application/json"),
+            signal,
+            encoding,
+            format,
+            unsupported,
             len: if chunked {
                 None
             } else {
@@ -181,24 +205,30 @@ fn serve(intake: &Intake, stream: TcpStream) -> io::Result<()> {
         }
         std::thread::sleep(treatment.stall);
         reader.bandwidth = treatment.bandwidth;
-        receive(intake, &mut reader, &head, &treatment)?;
+        let taken = receive(intake, &mut reader, &head, &treatment)?;
         if treatment.reset {
             // Closing with a linger time of zero sends RST (socket(7)).
             return SockRef::from(&reader.stream).set_linger(Some(Duration::ZERO));
         }
-        reader.stream.write_all(&answer(&head, &treatment))?;
+        reader.stream.write_all(&answer(&head, &treatment, taken))?;
         if head.closes {
             return Ok(());
         }
     }
 }
 
-/// Reads the body, waits if it has to, and accounts for it if it is to be counted.
-fn receive(intake: &Intake, reader: &mut Reader, head: &Head, treatment: &Treatment) -> io::Result<()> {
-    let counts = treatment.counts() && intake.wants_body();
+/// Reads the body, waits if it has to, and accounts for it if it is to be counted. What it says of the body is
+/// for the answer; an error of the outer kind is the connection's.
+fn receive(
+    intake: &Intake,
+    reader: &mut Reader,
+    head: &Head,
+    treatment: &Treatment,
+) -> io::Result<Result<Written, String>> {
+    let counts = treatment.counts() && intake.wants_body(head.format) && head.unsupported.is_none();
     if let (Some(len), true, 0) = (head.len, counts, treatment.partial)
         && let Some(recogniser) = intake.recogniser(head.signal, &head.encoding)
-        && let (Some(signal), false) = (head.signal, head.json)
+        && let (Some(signal), Format::Protobuf) = (head.signal, head.format)
     {
         let found = recogniser.scan(signal, len, reader)?;
         std::thread::sleep(treatment.delay);
@@ -207,7 +237,7 @@ fn receive(intake: &Intake, reader: &mut Reader, head: &Head, treatment: &Treatm
             Ok(arrivals) => intake.settle(signal, arrivals),
             Err(error) => intake.malformed(format!("{len} bytes of {signal}: {error}")),
         }
-        return Ok(());
+        return Ok(Ok(Written::default()));
     }
     let mut body = Vec::new();
     let mut body_bytes = 0;
@@ -235,12 +265,15 @@ fn receive(intake: &Intake, reader: &mut Reader, head: &Head, treatment: &Treatm
         let received = Received {
             signal: head.signal,
             encoding: &head.encoding,
-            json: head.json,
+            format: head.format,
             body,
         };
-        intake.take(received, treatment.partial);
+        return Ok(intake.take(received, treatment.partial));
     }
-    Ok(())
+    if let Some(error) = &head.unsupported {
+        intake.malformed(error.clone());
+    }
+    Ok(Ok(Written::default()))
 }
 
 fn take(reader: &mut Reader, len: u64, body: Option<&mut Vec<u8>>) -> io::Result<()> {
@@ -250,19 +283,32 @@ fn take(reader: &mut Reader, len: u64, body: Option<&mut Vec<u8>>) -> io::Result
     }
 }
 
-fn answer(head: &Head, treatment: &Treatment) -> Vec<u8> {
+fn answer(head: &Head, treatment: &Treatment, taken: Result<Written, String>) -> Vec<u8> {
     if let Some((status, _)) = treatment.refusal {
         // Retry-After has whole seconds; less than one is rounded up, as 0 would mean at once.
         let retry_after = treatment.retry_after.map_or_else(String::new, |delay| {
             format!("Retry-After: {}\r\n", delay.as_secs_f64().ceil() as u64)
         });
-        return format!("HTTP/1.1 {status} Fault\r\n{retry_after}Content-Length: 0\r\n\r\n").into_bytes();
+        let written = match head.format {
+            Format::RemoteWrite(version) => remote_write::written(version, Written::default()),
+            _ => String::new(),
+        };
+        return format!("HTTP/1.1 {status} Fault\r\n{retry_after}{written}Content-Length: 0\r\n\r\n")
+            .into_bytes();
     }
-    let (media_type, body) = if head.json {
-        let signal = head.signal.map_or("", Signal::name);
-        ("application/json", response::json(treatment.partial, signal))
-    } else {
-        ("application/x-protobuf", response::protobuf(treatment.partial))
+    let (media_type, body) = match head.format {
+        Format::RemoteWrite(version) => {
+            return match &head.unsupported {
+                Some(error) => remote_write::unsupported(version, error),
+                None => remote_write::answer(version, taken, treatment.partial),
+            };
+        }
+        Format::Json => {
+            let signal = head.signal.map_or("", Signal::name);
+            ("application/json", response::json(treatment.partial, signal))
+        }
+        // A body that cannot be read is counted, and answered like the rest: the account is what tells.
+        Format::Protobuf => ("application/x-protobuf", response::protobuf(treatment.partial)),
     };
     let mut answer = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n",

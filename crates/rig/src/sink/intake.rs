@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
-use sluice_loadgen::Signal;
+use sluice_loadgen::{RemoteWrite, Signal, Written};
 use sluice_otlp::json::{self, JsonOptions};
 
 use super::fault::{Faults, Script, Transport, Treatment};
@@ -50,12 +50,30 @@ pub struct Stats {
     pub now_millis: u64,
 }
 
+/// What is in a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// An `Export*ServiceRequest` as protobuf.
+    Protobuf,
+    /// The same as JSON.
+    Json,
+    /// A request of remote write.
+    RemoteWrite(RemoteWrite),
+}
+
+impl Format {
+    /// Whether the answer has to say how many samples were written, so that it cannot wait for a later look.
+    fn answer_counts(self) -> bool {
+        self == Format::RemoteWrite(RemoteWrite::V2)
+    }
+}
+
 /// A body as it arrived.
 #[derive(Debug)]
 pub(crate) struct Received<'a> {
     pub(crate) signal: Option<Signal>,
     pub(crate) encoding: &'a str,
-    pub(crate) json: bool,
+    pub(crate) format: Format,
     pub(crate) body: Vec<u8>,
 }
 
@@ -63,7 +81,7 @@ pub(crate) struct Received<'a> {
 struct Kept {
     signal: Option<Signal>,
     encoding: String,
-    json: bool,
+    format: Format,
     body: Vec<u8>,
 }
 
@@ -133,9 +151,9 @@ impl Intake {
         }
     }
 
-    /// Whether the bytes of a request with this encoding are looked at.
-    pub(crate) fn wants_body(&self) -> bool {
-        self.check != Check::Bytes
+    /// Whether the bytes of a request are looked at.
+    pub(crate) fn wants_body(&self, format: Format) -> bool {
+        self.check != Check::Bytes || format.answer_counts()
     }
 
     /// The outlines by which resources may be recognised without reading them, if there are any.
@@ -172,50 +190,43 @@ impl Intake {
         arrivals.settle(&mut self.accounts.lock()[signal.index()]);
     }
 
-    /// Accounts for a body; without its first `rejected_items`, which are told to the sender.
-    pub(crate) fn take(&self, received: Received<'_>, rejected_items: u64) {
+    /// Accounts for a body; without its first `rejected_items`, which are told to the sender. Of remote write
+    /// it says how much was written, as far as it has looked. An error says why the body cannot be read; it is
+    /// counted.
+    pub(crate) fn take(&self, received: Received<'_>, rejected_items: u64) -> Result<Written, String> {
         let later = self.check == Check::Later && !is_identity(received.encoding) && rejected_items == 0;
-        if later {
+        if later && !received.format.answer_counts() {
             self.kept.lock().push(Kept {
                 signal: received.signal,
                 encoding: received.encoding.to_string(),
-                json: received.json,
+                format: received.format,
                 body: received.body,
             });
+            Ok(Written::default())
         } else {
-            self.look(received, rejected_items);
+            self.look(received, rejected_items)
         }
     }
 
-    fn look(&self, received: Received<'_>, rejected_items: u64) {
-        let found = received
-            .signal
-            .ok_or_else(|| "unknown path".to_string())
-            .and_then(|signal| {
-                let inflated;
-                let mut body = received.body.as_slice();
-                if !is_identity(received.encoding) {
-                    inflated = inflate(received.encoding, body).map_err(|error| error.to_string())?;
-                    body = &inflated;
-                }
-                let decoded;
-                if received.json {
-                    decoded = json::decode(json::request_schema(kind(signal)), body, JsonOptions::default())
-                        .map_err(|error| error.to_string())?;
-                    body = &decoded;
-                }
-                Ok((signal, Arrivals::find(signal, body)?))
-            });
-        match found {
-            Ok((signal, mut arrivals)) => {
+    fn look(&self, received: Received<'_>, rejected_items: u64) -> Result<Written, String> {
+        match read(&received) {
+            Ok((signal, mut arrivals, mut written)) => {
                 arrivals.skip(rejected_items);
-                self.settle(signal, arrivals);
+                if self.check != Check::Bytes {
+                    self.settle(signal, arrivals);
+                }
+                // Exact for requests of one sample for each item, such as gauges and counters.
+                written.samples = written.samples.saturating_sub(rejected_items);
+                Ok(written)
             }
-            Err(error) => self.malformed(format!(
-                "{} bytes, encoding {:?}: {error}",
-                received.body.len(),
-                received.encoding
-            )),
+            Err(error) => {
+                self.malformed(format!(
+                    "{} bytes, encoding {:?}: {error}",
+                    received.body.len(),
+                    received.encoding
+                ));
+                Err(error)
+            }
         }
     }
 
@@ -237,10 +248,11 @@ impl Intake {
             let received = Received {
                 signal: kept.signal,
                 encoding: &kept.encoding,
-                json: kept.json,
+                format: kept.format,
                 body: kept.body,
             };
-            self.look(received, 0);
+            // It was answered long ago; what cannot be read has been counted.
+            let _ = self.look(received, 0);
         }
     }
 
@@ -279,10 +291,44 @@ fn is_identity(encoding: &str) -> bool {
     matches!(encoding, "" | "identity")
 }
 
+/// Finds the ids of a body.
+fn read(received: &Received<'_>) -> Result<(Signal, Arrivals, Written), String> {
+    let signal = received.signal.ok_or("unknown path")?;
+    let inflated;
+    let mut body = received.body.as_slice();
+    if !is_identity(received.encoding) {
+        inflated = inflate(received.encoding, body).map_err(|error| error.to_string())?;
+        body = &inflated;
+    }
+    let decoded;
+    match received.format {
+        Format::Protobuf => {}
+        Format::Json => {
+            decoded = json::decode(json::request_schema(kind(signal)), body, JsonOptions::default())
+                .map_err(|error| error.to_string())?;
+            body = &decoded;
+        }
+        Format::RemoteWrite(version) => {
+            let (arrivals, written) = Arrivals::find_remote_write(version, body)?;
+            return Ok((signal, arrivals, written));
+        }
+    }
+    Ok((signal, Arrivals::find(signal, body)?, Written::default()))
+}
+
+/// A snappy block says in its first bytes how much memory it wants; a broken one may want 4 GiB.
+const SNAPPY_LIMIT: usize = 256 << 20;
+
 fn inflate(encoding: &str, body: &[u8]) -> io::Result<Vec<u8>> {
     let mut inflated = Vec::new();
     match encoding {
         "gzip" => drop(flate2::read::MultiGzDecoder::new(body).read_to_end(&mut inflated)?),
+        "snappy" => match snap::raw::decompress_len(body)? {
+            len if len > SNAPPY_LIMIT => {
+                return Err(io::Error::other(format!("snappy: {len} bytes are no request")));
+            }
+            _ => inflated = snap::raw::Decoder::new().decompress_vec(body)?,
+        },
         "zstd" => zstd::stream::copy_decode(body, &mut inflated)?,
         other => return Err(io::Error::other(format!("unknown encoding {other:?}"))),
     }
