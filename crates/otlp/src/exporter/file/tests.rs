@@ -160,6 +160,30 @@ fn failures_are_retried_and_bad_payloads_told_apart() {
     assert_eq!(std::fs::read(&path).expect("the file"), b"");
 }
 
+/// Scenario: the path is a named pipe without a reader; then with one, which goes away.
+/// Guarantees: the start fails at once and says why; a record reaches the reader; without the reader it is retried
+/// with a remedy.
+#[test]
+fn a_pipe_needs_its_reader() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.expect("mkfifo is there").success());
+    let error = FileExporter::open(options(&path)).err().expect("nobody reads");
+    assert_eq!(error.kind(), io::ErrorKind::NotConnected, "{error}");
+
+    // For reading and writing: that waits for nobody on Linux, and counts as a reader.
+    let both = std::fs::File::options().read(true).write(true).open(&path);
+    let mut reader = both.expect("a reader");
+    let exporter = FileExporter::open(options(&path)).expect("somebody reads");
+    assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    let mut read = vec![0; line(1).len()];
+    io::Read::read_exact(&mut reader, &mut read).expect("a record");
+    assert_eq!(String::from_utf8_lossy(&read), line(1));
+    drop(reader);
+    assert_retry(&export(&exporter, &[logs(1)]), "start the pipe's reader again");
+}
+
 /// Scenario: records fill a file several times within one millisecond and over days, with a large one among them.
 /// Guarantees: no file exceeds the limit but for a record larger than it; names are lumberjack's and never collide;
 /// the newest are kept; only files of this exporter are removed.
