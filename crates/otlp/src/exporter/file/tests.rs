@@ -442,3 +442,30 @@ fn what_was_written_survives_a_crash_after_shutdown() {
     disk.crash();
     assert_eq!(content(&disk, "/logs.json"), line(1));
 }
+
+/// Scenario: a file fills up and is put aside, twice; the second time its sync fails. The machine crashes.
+/// Guarantees: the first one is there, whole, under its new name; the failed sync did not hold the rotation up.
+#[test]
+fn a_file_put_aside_survives_a_crash() {
+    let rotation = Rotation {
+        max_bytes: line(1).len() as u64,
+        max_days: 0,
+        max_backups: 0,
+    };
+    let (disk, _, exporter) = simulated(FileExporterOptions {
+        rotation: Some(rotation),
+        ..options(Path::new("/logs.json"))
+    });
+    let (first, second) = (
+        "/logs-2006-01-02T15-04-05.000.json",
+        "/logs-2006-01-02T15-04-05.001.json",
+    );
+    for _ in 0..2 {
+        assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    }
+    disk.fail(Operation::Sync, Fault::Io, 1);
+    assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    assert_eq!(content(&disk, second), line(1));
+    disk.crash();
+    assert_eq!(content(&disk, first), line(1));
+}
