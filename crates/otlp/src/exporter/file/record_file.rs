@@ -109,8 +109,10 @@ impl RecordFile {
             tail: Tail::default(),
         };
         let file = opened.opened()?;
-        // Pipes and devices cannot be emptied and need not be.
-        if !append && rotation.is_none() && file.is_regular()? {
+        // Pipes and devices cannot be emptied and need not be; nor does one that is put aside become another.
+        if !file.is_regular()? {
+            opened.rotation = None;
+        } else if !append && rotation.is_none() {
             file.truncate(0)?;
             opened.size_bytes = 0;
         }
@@ -148,9 +150,12 @@ impl RecordFile {
         Ok(())
     }
 
-    /// Makes this file survive a crash of the machine, name included; those put aside were synced then.
+    /// Makes this file survive a crash of the machine, name included; those put aside were synced then,
+    /// pipes and devices keep nothing.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        if let Some(file) = &self.file {
+        if let Some(file) = &self.file
+            && file.is_regular()?
+        {
             file.sync_data()?;
             self.filesystem.sync_directory(self.directory())?;
         }
