@@ -21,7 +21,9 @@ use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use sluice_admission::Budget;
 use sluice_payload::Encoding;
-use sluice_server::{BodyLimits, ConnectionSettings, Gate, Listener, Peer, ReplyBody, Serve, collect_framed};
+use sluice_server::{
+    BodyLimits, Coding, ConnectionSettings, Gate, Listener, Peer, ReplyBody, Serve, collect_framed,
+};
 use sluice_telemetry::Registry;
 use sluice_wire::Kind;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -52,9 +54,12 @@ impl Serve for Own {
             .headers
             .get("grpc-encoding")
             .and_then(|name| name.to_str().ok()?.parse().ok());
-        let encoding = encoding.unwrap_or(Encoding::Identity);
+        let coding = Coding {
+            encoding: encoding.unwrap_or(Encoding::Identity),
+            keep_frame: false,
+        };
         let status =
-            match collect_framed(&mut body, encoding, &mut self.0.visit(), &BodyLimits::default()).await {
+            match collect_framed(&mut body, coding, &mut self.0.visit(), &BodyLimits::default()).await {
                 Ok(received) => {
                     took(&received.body);
                     0

@@ -47,7 +47,7 @@ impl OpenMode {
 /// Names and directories. Every method fails as its system call does.
 #[allow(clippy::missing_errors_doc, reason = "said once, above")]
 pub trait Filesystem: Debug + Send + Sync {
-    /// Opens a file.
+    /// Opens a file, and waits for nobody: a pipe to append to that nobody reads is `NotConnected`.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Box<dyn File>>;
     /// The size of what is there, in bytes; `NotFound` when nothing is.
     fn size_bytes(&self, path: &Path) -> io::Result<u64>;

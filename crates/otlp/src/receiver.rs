@@ -172,8 +172,7 @@ impl Inner {
             wire_bytes,
             compressed,
         } = received;
-        let kept = compressed.filter(|kept| self.intake.keeps_frames(signal, kept.frame.encoding));
-        let frame = kept.map(|kept| {
+        let frame = compressed.map(|kept| {
             permit.absorb(kept.permit);
             kept.frame
         });

@@ -66,6 +66,16 @@ impl Default for BodyLimits {
     }
 }
 
+/// How a body is compressed, and what becomes of its compressed form.
+#[derive(Debug, Clone, Copy)]
+pub struct Coding {
+    /// What it is compressed with.
+    pub encoding: Encoding,
+    /// Whether the compressed form is of use to anybody once the body is inflated. If not, its memory is given back
+    /// then.
+    pub keep_frame: bool,
+}
+
 /// A whole body, inflated.
 #[derive(Debug)]
 pub struct Received {
@@ -75,7 +85,7 @@ pub struct Received {
     pub wire_bytes: u64,
     /// What it is charged.
     pub permit: Permit,
-    /// What it came in, if it was compressed and what came can be sent on as it is.
+    /// What it came in, if it was compressed, [kept](Coding::keep_frame), and can be sent on as it is.
     pub compressed: Option<Compressed>,
 }
 
@@ -105,7 +115,7 @@ impl BodyLimits {
 pub async fn receive<B>(
     body: &mut B,
     content_length: Option<u64>,
-    encoding: Encoding,
+    coding: Coding,
     visit: &mut Visit<'_>,
     limits: &BodyLimits,
 ) -> Result<Received, Refusal>
@@ -118,17 +128,17 @@ where
     }
     let mut reader = Reader::new(body, *limits);
     let (raw, permit) = reader.read_all(content_length, visit).await?;
-    finish(raw, permit, encoding, visit, limits).await
+    finish(raw, permit, coding, visit, limits).await
 }
 
-/// Reads one gRPC message: five bytes of prefix, then the message. `encoding` is that of
+/// Reads one gRPC message: five bytes of prefix, then the message. The encoding of `coding` is that of
 /// `grpc-encoding`; the prefix says whether this message uses it.
 ///
 /// # Errors
 /// [`Refusal`]; everything reserved is given back.
 pub async fn collect_framed<B>(
     body: &mut B,
-    encoding: Encoding,
+    mut coding: Coding,
     visit: &mut Visit<'_>,
     limits: &BodyLimits,
 ) -> Result<Received, Refusal>
@@ -142,31 +152,32 @@ where
     if length > limits.max_bytes {
         return Err(limits.too_large("as announced by its gRPC frame"));
     }
-    let encoding = match prefix[0] {
-        0 => Encoding::Identity,
-        1 if encoding == Encoding::Identity => {
+    match prefix[0] {
+        0 => coding.encoding = Encoding::Identity,
+        1 if coding.encoding == Encoding::Identity => {
             return Err(Refusal::Broken(
                 "the gRPC frame is marked compressed, but there is no grpc-encoding".into(),
             ));
         }
-        1 => encoding,
+        1 => {}
         flag => {
             return Err(Refusal::Broken(format!(
                 "the gRPC frame's compressed flag is {flag}; it must be 0 or 1"
             )));
         }
-    };
+    }
     let (raw, permit) = reader.read_exact(length, visit).await?;
-    finish(raw, permit, encoding, visit, limits).await
+    finish(raw, permit, coding, visit, limits).await
 }
 
 async fn finish(
     raw: Bytes,
     mut permit: Permit,
-    encoding: Encoding,
+    coding: Coding,
     visit: &mut Visit<'_>,
     limits: &BodyLimits,
 ) -> Result<Received, Refusal> {
+    let Coding { encoding, keep_frame } = coding;
     let wire_bytes = raw.len() as u64;
     if encoding == Encoding::Identity || raw.is_empty() {
         permit.shrink_to(raw.len() as u64);
@@ -189,7 +200,9 @@ async fn finish(
     loop {
         match heavy(raw.len().max(cap as usize), || inflate(encoding, &raw, cap, cap)).await {
             Ok(mut body) => {
-                let compressed = is_portable(encoding, &raw).then(|| Compressed {
+                let kept = keep_frame && is_portable(encoding, &raw);
+                // What is not kept goes here, with its permit.
+                let compressed = kept.then(|| Compressed {
                     frame: Frame { encoding, bytes: raw },
                     permit,
                 });

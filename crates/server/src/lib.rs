@@ -19,7 +19,7 @@ mod reply;
 mod tls;
 
 pub use auth::{Authenticator, BasicAuth, BearerAuth, Unauthorized, Verify};
-pub use body::{BodyLimits, Compressed, Received, aside, collect_framed, drain, heavy, receive};
+pub use body::{BodyLimits, Coding, Compressed, Received, aside, collect_framed, drain, heavy, receive};
 pub use connection::{ConnectionSettings, Listener, Peer, Serve};
 pub use endpoint::{BindError, bind};
 pub use head::{HeadFault, check_head};

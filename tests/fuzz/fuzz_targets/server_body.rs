@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use sluice_admission::Budget;
 use sluice_payload::Encoding;
-use sluice_server::{BodyLimits, Gate, collect_framed, receive};
+use sluice_server::{BodyLimits, Coding, Gate, collect_framed, receive};
 use sluice_telemetry::Registry;
 
 const MAX_BYTES: u64 = 1 << 16;
@@ -46,11 +46,14 @@ impl Body for Pieces {
 }
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((&[choice, size, declared], body)) = data.split_first_chunk() else {
+    let Some((&[choice, size, flags], body)) = data.split_first_chunk() else {
         return;
     };
     let encoding = ENCODINGS[choice as usize % ENCODINGS.len()];
     let framed = choice & 0x80 != 0;
+    let is_declared = flags & 1 == 1;
+    let keep_frame = flags & 2 == 0;
+    let coding = Coding { encoding, keep_frame };
     // Larger than any one body needs, so that nothing waits: the clock stands still here.
     let budget = Budget::new(64 * MAX_BYTES);
     let gate = Gate::new(budget.clone(), Duration::ZERO, &Registry::default(), 1);
@@ -68,11 +71,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         .expect("a runtime");
     let result = runtime.block_on(async {
         if framed {
-            return collect_framed(&mut pieces, encoding, &mut gate.visit(), &limits).await;
+            return collect_framed(&mut pieces, coding, &mut gate.visit(), &limits).await;
         }
         // A length that lies is hyper's to refuse; none at all is ours to live with.
-        let length = (declared & 1 == 1).then_some(body.len() as u64);
-        receive(&mut pieces, length, encoding, &mut gate.visit(), &limits).await
+        let length = is_declared.then_some(body.len() as u64);
+        receive(&mut pieces, length, coding, &mut gate.visit(), &limits).await
     });
     if let Ok(received) = result {
         assert!(received.body.len() as u64 <= MAX_BYTES);
@@ -80,6 +83,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
             received.permit.bytes() >= received.body.len() as u64,
             "what is kept is charged"
         );
+        assert!(keep_frame || received.compressed.is_none(), "nobody wants it");
         let frame = received.compressed.as_ref().map_or(0, |kept| kept.permit.bytes());
         assert_eq!(budget.usage().used, received.permit.bytes() + frame);
         if encoding == Encoding::Identity && !framed {

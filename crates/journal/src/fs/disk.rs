@@ -3,8 +3,11 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
 use super::{File, Filesystem, OpenMode};
 
@@ -27,7 +30,11 @@ impl Filesystem for Disk {
             OpenMode::Write => options.read(true).write(true).create(true).truncate(false),
             OpenMode::CreateNew => options.read(true).write(true).create_new(true),
         };
-        let file = options.open(path)?;
+        let is_pipe = fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
+        let file = match is_pipe {
+            true => open_pipe(options, path)?,
+            false => options.open(path)?,
+        };
         Ok(Box::new(DiskFile { file, mode }))
     }
 
@@ -61,6 +68,21 @@ impl Filesystem for Disk {
         let of = rustix::fs::statvfs(path)?;
         Ok(of.f_bavail.saturating_mul(of.f_frsize))
     }
+}
+
+/// Opens a named pipe without waiting for its other end, which may never come; what is read and written waits as ever.
+fn open_pipe(mut options: OpenOptions, path: &Path) -> io::Result<fs::File> {
+    options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let pipe = options.open(path).map_err(|error| match error.raw_os_error() {
+        // open(2): only for writing, and no process has it open for reading.
+        Some(code) if code == Errno::NXIO.raw_os_error() => {
+            io::Error::new(io::ErrorKind::NotConnected, "it is a pipe that nobody reads")
+        }
+        _ => error,
+    })?;
+    // A record would be torn where the pipe is full, and a pipe cannot be cut back.
+    fcntl_setfl(&pipe, fcntl_getfl(&pipe)? - OFlags::NONBLOCK)?;
+    Ok(pipe)
 }
 
 impl File for DiskFile {

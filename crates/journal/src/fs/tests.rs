@@ -1,4 +1,7 @@
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use super::simulated::{Fault, Operation, SimulatedDisk};
 use super::*;
@@ -191,4 +194,48 @@ fn a_failed_sync_is_not_made_good_by_the_next() {
     file.sync_data().unwrap();
     disk.crash();
     assert_eq!(disk.content(path).unwrap(), b"onetwo");
+}
+
+fn named_pipe(directory: &tempfile::TempDir) -> PathBuf {
+    let path = directory.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    path
+}
+
+/// Scenario: a named pipe that nobody reads is opened to append.
+/// Guarantees: an error says so at once; nothing waits for a reader that may never come.
+#[test]
+fn a_pipe_without_a_reader_is_not_waited_for() {
+    /// Far longer than any opening takes; a thread that waits in open(2) cannot be woken, only told from outside.
+    const STUCK: Duration = Duration::from_secs(10);
+    let directory = tempfile::tempdir().unwrap();
+    let path = named_pipe(&directory);
+    let (done, opened) = mpsc::channel();
+    std::thread::spawn(move || done.send(Disk.open(&path, OpenMode::Append)));
+    let error = opened.recv_timeout(STUCK).unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotConnected, "{error}");
+    assert!(error.to_string().contains("nobody reads"), "{error}");
+}
+
+/// Scenario: a named pipe with a slow reader, and more bytes than a pipe holds.
+/// Guarantees: the write waits for the reader and is whole, as it would be had the pipe been opened plainly.
+#[test]
+fn a_pipe_with_a_reader_takes_a_long_write_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = named_pipe(&directory);
+    // For reading and writing: that waits for nobody on Linux, and counts as a reader.
+    let both = std::fs::File::options().read(true).write(true).open(&path);
+    let mut reader = both.unwrap();
+    let writer = Disk.open(&path, OpenMode::Append).unwrap();
+    assert!(!writer.is_regular().unwrap());
+    // Linux gives a pipe at most 1 MiB unless it is privileged, 64 KiB at first.
+    let record = vec![7; 2 << 20];
+    let length = record.len();
+    let reading = std::thread::spawn(move || {
+        let mut read = vec![0; length];
+        io::Read::read_exact(&mut reader, &mut read).map(|()| read)
+    });
+    assert_eq!(writer.append(&record).unwrap(), record.len());
+    assert!(reading.join().unwrap().unwrap() == record);
 }

@@ -28,6 +28,14 @@ use sluice_pipeline::Verdict;
 
 use super::status::{ErrorStatus, MAX_DELAY};
 
+/// The verdict on a body that could not be made; that is only for want of memory.
+pub(crate) fn cannot_compress(error: std::io::Error) -> Verdict {
+    Verdict::Retry {
+        after: None,
+        reason: format!("cannot compress: {error}"),
+    }
+}
+
 /// The verdict on an HTTP answer that is not a success.
 pub(crate) fn http_failure(status: StatusCode, headers: &HeaderMap, said: ErrorStatus) -> Verdict {
     let reason = if said.message.is_empty() {

@@ -89,7 +89,8 @@ impl FileExporter {
     /// Opens the file, so that a path that cannot be written is found at the start.
     ///
     /// # Errors
-    /// When the directory cannot be made or the file cannot be opened for writing.
+    /// When the directory cannot be made or the file cannot be opened for writing; `NotConnected` when it is a pipe
+    /// that nobody reads.
     pub fn open(options: FileExporterOptions) -> io::Result<Self> {
         Self::open_on(Arc::new(Disk), Arc::new(SystemClock), options)
     }
@@ -178,6 +179,7 @@ impl Shared {
                 let remedy = match error.kind() {
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space",
                     io::ErrorKind::PermissionDenied => "; allow this user to write there",
+                    io::ErrorKind::BrokenPipe => "; start the pipe's reader again",
                     _ => "",
                 };
                 let reason = format!(

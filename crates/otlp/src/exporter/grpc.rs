@@ -18,11 +18,9 @@ use sluice_client::{
 };
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
-use tokio::time::Instant;
 
-use super::classify::{self, Code};
+use super::classify::{self, Code, cannot_compress};
 use super::fallback::Negotiated;
-use super::http::cannot_compress;
 use super::options::{self, ExporterError, GrpcExporterOptions, MAX_REQUEST_BYTES};
 use super::pass_through::{PassThrough, Probed};
 use super::protobuf;
@@ -59,7 +57,7 @@ pub struct GrpcExporter {
     credentials: Credentials,
     compression: Negotiated,
     level: i32,
-    pass_through: Option<PassThrough>,
+    pass_through: PassThrough,
     timeout: Duration,
     max_request_bytes: usize,
 }
@@ -132,27 +130,9 @@ impl GrpcExporter {
             (Ok(path), Ok(headers)) => (path, headers),
             (Err(error), _) | (_, Err(error)) => return classify::unanswered(&error),
         };
-        let frames = self
-            .pass_through
-            .as_ref()
-            .filter(|frames| frames.applies(batch, compression));
-        if let Some(frames) = frames
-            && frames.probe_is_due(Instant::now())
-        {
-            frames.probed(self.probe(&path, headers.clone(), frames).await);
-        }
-        let frames = frames.filter(|frames| frames.is_read());
-        let body = match frames {
-            Some(frames) => frames
-                .assemble(batch, self.level)
-                .await
-                .map_err(cannot_compress)
-                .map(|frames| {
-                    Slices::new(std::iter::once(prefix(true, frames.len())).chain(frames.iter().cloned()))
-                }),
-            None => self.body(batch, compression).await,
-        };
-        let body = match body {
+        let probe = |body| self.probe(&path, headers.clone(), body);
+        let frames = self.pass_through.ready(batch, compression, probe).await;
+        let body = match self.body(batch, compression, frames).await {
             Ok(body) => body,
             Err(verdict) => return verdict,
         };
@@ -160,16 +140,13 @@ impl GrpcExporter {
             Ok(answer) => self.verdict(&answer, compression, items),
             Err(error) => classify::unanswered(&error),
         };
-        match (frames, verdict) {
-            (Some(frames), Verdict::PayloadFault { reason }) => frames.refused(reason),
-            (_, verdict) => verdict,
+        match frames {
+            Some(frames) => frames.settle(verdict),
+            None => verdict,
         }
     }
 
-    async fn probe(&self, path: &PathAndQuery, headers: HeaderMap, frames: &PassThrough) -> Probed {
-        let Ok(body) = frames.probe() else {
-            return Probed::Inconclusive;
-        };
+    async fn probe(&self, path: &PathAndQuery, headers: HeaderMap, body: Bytes) -> Probed {
         let body = Slices::new([prefix(true, body.len()), body]);
         let Ok(answer) = self.client.post(path, headers, &body, self.timeout).await else {
             return Probed::Inconclusive;
@@ -187,18 +164,26 @@ impl GrpcExporter {
         }
     }
 
-    async fn body(&self, batch: &Batch, compression: Compression) -> Result<Slices, Verdict> {
-        let parts = batch.parts.iter().map(|part| part.body.clone());
-        if compression == Compression::None {
-            return Ok(Slices::new(
-                std::iter::once(prefix(false, batch.bytes())).chain(parts),
-            ));
-        }
-        let packed = compress_slices(wire_compression(compression), self.level, &Slices::new(parts)).await;
-        match packed {
-            Ok(packed) => Ok(Slices::new([prefix(true, packed.len()), packed])),
-            Err(error) => Err(cannot_compress(error)),
-        }
+    /// The message behind its prefix, with `frames` from what came compressed.
+    async fn body(
+        &self,
+        batch: &Batch,
+        compression: Compression,
+        frames: Option<&PassThrough>,
+    ) -> Result<Slices, Verdict> {
+        let parts = Slices::new(batch.parts.iter().map(|part| part.body.clone()));
+        let message = match frames {
+            Some(frames) => frames.assemble(batch, self.level).await,
+            None if compression == Compression::None => Ok(parts),
+            None => compress_slices(wire_compression(compression), self.level, &parts)
+                .await
+                .map(Slices::from),
+        };
+        let message = message.map_err(cannot_compress)?;
+        let prefix = prefix(compression != Compression::None, message.len());
+        Ok(Slices::new(
+            std::iter::once(prefix).chain(message.iter().cloned()),
+        ))
     }
 
     fn path(&self, signal: Signal) -> Result<PathAndQuery, SendError> {
@@ -278,7 +263,7 @@ impl Exporter for GrpcExporter {
     }
 
     fn passes_through(&self) -> Option<Encoding> {
-        self.pass_through.as_ref()?.encoding()
+        self.pass_through.encoding()
     }
 
     fn shutdown<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -13,9 +13,8 @@ use sluice_client::{
 };
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
-use tokio::time::Instant;
 
-use super::classify;
+use super::classify::{self, cannot_compress};
 use super::fallback::Negotiated;
 use super::options::{self, BodyEncoding, ExporterError, HttpExporterOptions, MAX_REQUEST_BYTES};
 use super::pass_through::{PassThrough, PassThroughMode, Probed};
@@ -31,7 +30,7 @@ pub struct HttpExporter {
     credentials: Credentials,
     compression: Negotiated,
     level: i32,
-    pass_through: Option<PassThrough>,
+    pass_through: PassThrough,
     encoding: BodyEncoding,
     timeout: Duration,
     max_request_bytes: usize,
@@ -135,21 +134,9 @@ impl HttpExporter {
             Ok(headers) => headers,
             Err(error) => return classify::unanswered(&error),
         };
-        let frames = self
-            .pass_through
-            .as_ref()
-            .filter(|frames| frames.applies(batch, compression));
-        if let Some(frames) = frames
-            && frames.probe_is_due(Instant::now())
-        {
-            frames.probed(self.probe(route, headers.clone(), frames).await);
-        }
-        let frames = frames.filter(|frames| frames.is_read());
-        let body = match frames {
-            Some(frames) => frames.assemble(batch, self.level).await.map_err(cannot_compress),
-            None => self.body(batch, compression).await,
-        };
-        let body = match body {
+        let probe = |body| self.probe(route, headers.clone(), body);
+        let frames = self.pass_through.ready(batch, compression, probe).await;
+        let body = match self.body(batch, compression, frames).await {
             Ok(body) => body,
             Err(verdict) => return verdict,
         };
@@ -157,16 +144,13 @@ impl HttpExporter {
             Ok(answer) => self.verdict(answer, compression, items),
             Err(error) => classify::unanswered(&error),
         };
-        match (frames, verdict) {
-            (Some(frames), Verdict::PayloadFault { reason }) => frames.refused(reason),
-            (_, verdict) => verdict,
+        match frames {
+            Some(frames) => frames.settle(verdict),
+            None => verdict,
         }
     }
 
-    async fn probe(&self, route: &Route, headers: HeaderMap, frames: &PassThrough) -> Probed {
-        let Ok(body) = frames.probe() else {
-            return Probed::Inconclusive;
-        };
+    async fn probe(&self, route: &Route, headers: HeaderMap, body: Bytes) -> Probed {
         let answer = route
             .client
             .post(&route.path, headers, &body.into(), self.timeout)
@@ -178,7 +162,16 @@ impl HttpExporter {
         }
     }
 
-    async fn body(&self, batch: &Batch, compression: Compression) -> Result<Slices, Verdict> {
+    /// The body, with `frames` from what came compressed.
+    async fn body(
+        &self,
+        batch: &Batch,
+        compression: Compression,
+        frames: Option<&PassThrough>,
+    ) -> Result<Slices, Verdict> {
+        if let Some(frames) = frames {
+            return frames.assemble(batch, self.level).await.map_err(cannot_compress);
+        }
         let body = match self.encoding {
             BodyEncoding::Protobuf => Slices::new(batch.parts.iter().map(|part| part.body.clone())),
             BodyEncoding::Json => {
@@ -262,14 +255,6 @@ impl HttpExporter {
     }
 }
 
-/// Only for want of memory.
-pub(super) fn cannot_compress(error: std::io::Error) -> Verdict {
-    Verdict::Retry {
-        after: None,
-        reason: format!("cannot compress: {error}"),
-    }
-}
-
 impl Exporter for HttpExporter {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
         Box::pin(self.send(batch))
@@ -280,7 +265,7 @@ impl Exporter for HttpExporter {
     }
 
     fn passes_through(&self) -> Option<Encoding> {
-        self.pass_through.as_ref()?.encoding()
+        self.pass_through.encoding()
     }
 
     fn shutdown<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -35,9 +35,12 @@ pub enum PassThroughMode {
     Always,
 }
 
+/// The destination is to be probed.
 const UNKNOWN: u8 = 0;
+/// It reads all frames of a body.
 const READS: u8 = 1;
-const STOPS: u8 = 2;
+/// Nothing is passed through: it stops after the first frame or refused some, or nobody wants it.
+const OFF: u8 = 2;
 
 /// What an answer to the probe means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,54 +54,91 @@ pub(crate) enum Probed {
 }
 
 /// One destination's readiness for frames.
+///
+/// An exporter asks [`ready`](Self::ready) for each batch. Where it is, [`assemble`](Self::assemble) makes the body
+/// and [`settle`](Self::settle) has the last word on its verdict; where it is not, the exporter compresses as ever.
 #[derive(Debug)]
 pub(crate) struct PassThrough {
     compression: Compression,
+    /// [`Encoding::Identity`], which no frame has, where none can be laid end to end.
     encoding: Encoding,
     state: AtomicU8,
     next_probe: Mutex<Option<Instant>>,
 }
 
 impl PassThrough {
-    /// `None` when frames are never passed through: not wanted, or none that can be laid end to end.
-    pub fn new(mode: PassThroughMode, compression: Compression) -> Option<Self> {
-        let encoding = match compression {
-            Compression::Zstd => Encoding::Zstd,
-            Compression::Gzip => Encoding::Gzip,
-            _ => return None,
+    /// For a destination whose bodies are compressed with `compression`; only zstd frames and gzip members can be
+    /// laid end to end, with anything else nothing is passed through whatever the mode.
+    pub fn new(mode: PassThroughMode, compression: Compression) -> Self {
+        let (encoding, state) = match (compression, mode) {
+            (Compression::Zstd, mode) => (Encoding::Zstd, first_state(mode)),
+            (Compression::Gzip, mode) => (Encoding::Gzip, first_state(mode)),
+            _ => (Encoding::Identity, OFF),
         };
-        let state = match mode {
-            PassThroughMode::Never => return None,
-            PassThroughMode::Probe => UNKNOWN,
-            PassThroughMode::Always => READS,
-        };
-        Some(Self {
+        Self {
             compression,
             encoding,
             state: AtomicU8::new(state),
             next_probe: Mutex::new(None),
-        })
+        }
     }
 
-    /// The frames that can be used; `None` once the destination is known to stop after the first one.
+    /// The frames that can be used; `None` where nothing is passed through, or no longer.
     pub fn encoding(&self) -> Option<Encoding> {
-        (self.state.load(Ordering::Relaxed) != STOPS).then_some(self.encoding)
+        (self.state.load(Ordering::Relaxed) != OFF).then_some(self.encoding)
     }
 
-    /// Whether `batch`, which is about to be sent with `compression`, has frames to pass through.
-    pub fn applies(&self, batch: &Batch, compression: Compression) -> bool {
+    /// `self` when `batch`, which is about to be sent with `compression`, has frames to pass through and the
+    /// destination reads all of a body's. Where that is not known yet it is probed first, if it is time:
+    /// `send_probe` sends this body and says what the answer means.
+    pub async fn ready<P>(
+        &self,
+        batch: &Batch,
+        compression: Compression,
+        send_probe: impl FnOnce(Bytes) -> P,
+    ) -> Option<&Self>
+    where
+        P: Future<Output = Probed>,
+    {
+        if !self.applies(batch, compression) {
+            return None;
+        }
+        if self.probe_is_due(Instant::now())
+            && let Ok(body) = self.probe()
+        {
+            self.probed(send_probe(body).await);
+        }
+        self.is_read().then_some(self)
+    }
+
+    /// The verdict on a body of passed-through frames: before the payload is blamed, the destination gets what is
+    /// compressed here, and so it does from now on.
+    pub fn settle(&self, verdict: Verdict) -> Verdict {
+        let Verdict::PayloadFault { reason } = verdict else {
+            return verdict;
+        };
+        if self.state.swap(OFF, Ordering::Relaxed) != OFF {
+            tracing::warn!(encoding = %self.encoding, "the destination refused a body of frames passed through; bodies are compressed again from now on");
+        }
+        Verdict::Retry {
+            after: Some(Duration::ZERO),
+            reason: format!("{reason}; sent as frames passed through"),
+        }
+    }
+
+    fn applies(&self, batch: &Batch, compression: Compression) -> bool {
         compression == self.compression
-            && self.state.load(Ordering::Relaxed) != STOPS
+            && self.state.load(Ordering::Relaxed) != OFF
             && batch.parts.iter().any(|part| self.frame(part).is_some())
     }
 
     /// Whether the destination reads all frames.
-    pub fn is_read(&self) -> bool {
+    fn is_read(&self) -> bool {
         self.state.load(Ordering::Relaxed) == READS
     }
 
     /// Whether the caller is to probe now. It is told so once for each interval.
-    pub fn probe_is_due(&self, now: Instant) -> bool {
+    fn probe_is_due(&self, now: Instant) -> bool {
         if self.state.load(Ordering::Relaxed) != UNKNOWN {
             return false;
         }
@@ -111,7 +151,7 @@ impl PassThrough {
     }
 
     /// The body of a probe: an empty request, then a broken frame.
-    pub fn probe(&self) -> io::Result<Bytes> {
+    fn probe(&self) -> io::Result<Bytes> {
         let mut body = BytesMut::from(&compress(self.compression, 1, [&b""[..]], 0)?[..]);
         let broken: &[u8] = match self.compression {
             // Magic number, a header (single segment, content size 1), a block of the reserved type.
@@ -127,29 +167,17 @@ impl PassThrough {
     }
 
     /// Takes up the answer to a probe.
-    pub fn probed(&self, answer: Probed) {
+    fn probed(&self, answer: Probed) {
         match answer {
             Probed::Refused => {
                 self.state.store(READS, Ordering::Relaxed);
                 tracing::info!(encoding = %self.encoding, "the destination reads every frame of a body; frames are passed through");
             }
             Probed::Taken => {
-                self.state.store(STOPS, Ordering::Relaxed);
+                self.state.store(OFF, Ordering::Relaxed);
                 tracing::warn!(encoding = %self.encoding, "the destination reads only the first frame of a body; nothing is passed through");
             }
             Probed::Inconclusive => {}
-        }
-    }
-
-    /// The destination refused a body of passed-through frames for `reason`: before the payload is blamed, it
-    /// gets what is compressed here, and so it does from now on.
-    pub fn refused(&self, reason: String) -> Verdict {
-        if self.state.swap(STOPS, Ordering::Relaxed) != STOPS {
-            tracing::warn!(encoding = %self.encoding, "the destination refused a body of frames passed through; bodies are compressed again from now on");
-        }
-        Verdict::Retry {
-            after: Some(Duration::ZERO),
-            reason: format!("{reason}; sent as frames passed through"),
         }
     }
 
@@ -184,6 +212,14 @@ impl PassThrough {
     }
 }
 
+fn first_state(mode: PassThroughMode) -> u8 {
+    match mode {
+        PassThroughMode::Never => OFF,
+        PassThroughMode::Probe => UNKNOWN,
+        PassThroughMode::Always => READS,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use sluice_client::inflate;
@@ -211,7 +247,7 @@ mod tests {
         let zstd = Some((Compression::Zstd, Encoding::Zstd));
         let gzip = Some((Compression::Gzip, Encoding::Gzip));
         for (compression, own, other) in [(Compression::Zstd, zstd, gzip), (Compression::Gzip, gzip, zstd)] {
-            let pass = PassThrough::new(PassThroughMode::Always, compression).unwrap();
+            let pass = PassThrough::new(PassThroughMode::Always, compression);
             let batch = Batch {
                 signal: Signal::Logs,
                 parts: vec![
@@ -239,7 +275,6 @@ mod tests {
     fn only_who_reads_on_refuses_the_probe() {
         for compression in [Compression::Zstd, Compression::Gzip] {
             let body = PassThrough::new(PassThroughMode::Probe, compression)
-                .unwrap()
                 .probe()
                 .unwrap();
             assert!(inflate(compression, &body, 1 << 20).is_err(), "{compression:?}");
@@ -263,22 +298,48 @@ mod tests {
     /// Guarantees: one probe an interval while nothing is known, none after; a refusal is retried otherwise, for good.
     #[tokio::test(start_paused = true)]
     async fn what_is_known_about_a_destination() {
-        let pass = PassThrough::new(PassThroughMode::Probe, Compression::Zstd).unwrap();
-        assert!(!pass.is_read());
-        assert!(pass.probe_is_due(Instant::now()));
-        assert!(!pass.probe_is_due(Instant::now()), "one at a time");
-        pass.probed(Probed::Inconclusive);
+        let zstd = Compression::Zstd;
+        let batch = Batch {
+            signal: Signal::Logs,
+            parts: vec![part(1, MIN_FRAME_BODY_BYTES, Some((zstd, Encoding::Zstd)))],
+        };
+        let pass = PassThrough::new(PassThroughMode::Probe, zstd);
+        // Whether frames are passed through, and whether there was a probe, which is answered so.
+        let send = async |pass: &PassThrough, answer| {
+            let mut probed = false;
+            let ready = pass.ready(&batch, zstd, |_| {
+                probed = true;
+                std::future::ready(answer)
+            });
+            (ready.await.is_some(), probed)
+        };
+        assert_eq!(send(&pass, Probed::Inconclusive).await, (false, true));
+        assert_eq!(
+            send(&pass, Probed::Refused).await,
+            (false, false),
+            "one at a time"
+        );
         tokio::time::advance(PROBE_INTERVAL).await;
-        assert!(pass.probe_is_due(Instant::now()));
-        pass.probed(Probed::Refused);
-        assert!(pass.is_read());
+        assert_eq!(send(&pass, Probed::Refused).await, (true, true));
         tokio::time::advance(PROBE_INTERVAL).await;
-        assert!(!pass.probe_is_due(Instant::now()));
-        assert!(matches!(pass.refused("400".into()), Verdict::Retry { .. }));
-        assert_eq!((pass.is_read(), pass.encoding()), (false, None));
-        let stops = PassThrough::new(PassThroughMode::Probe, Compression::Zstd).unwrap();
-        stops.probed(Probed::Taken);
+        assert_eq!(send(&pass, Probed::Taken).await, (true, false));
+        let delivered = Verdict::Delivered {
+            rejected: 0,
+            message: None,
+        };
+        assert!(matches!(pass.settle(delivered), Verdict::Delivered { .. }));
+        assert_eq!(pass.encoding(), Some(Encoding::Zstd));
+        let reason = "400".to_owned();
+        let settled = pass.settle(Verdict::PayloadFault { reason });
+        assert!(matches!(settled, Verdict::Retry { .. }), "{settled:?}");
+        assert_eq!(send(&pass, Probed::Refused).await, (false, false));
+        assert_eq!(pass.encoding(), None);
+
+        let stops = PassThrough::new(PassThroughMode::Probe, zstd);
+        assert_eq!(send(&stops, Probed::Taken).await, (false, true));
         assert_eq!(stops.encoding(), None);
-        assert!(PassThrough::new(PassThroughMode::Always, Compression::Snappy).is_none());
+        let snappy = PassThrough::new(PassThroughMode::Always, Compression::Snappy);
+        let never = PassThrough::new(PassThroughMode::Never, zstd);
+        assert_eq!((snappy.encoding(), never.encoding()), (None, None));
     }
 }

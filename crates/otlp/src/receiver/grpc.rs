@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::Taken;
-use sluice_server::{Refusal, ReplyBody, check_head, collect_framed};
+use sluice_server::{Coding, Refusal, ReplyBody, check_head, collect_framed};
 
 use super::{Inner, answer, health, response_bytes};
 
@@ -119,8 +119,12 @@ impl Inner {
         self.authenticate(headers)?;
         self.served(signal)?;
         let encoding = message_encoding(headers)?;
+        let coding = Coding {
+            encoding,
+            keep_frame: self.intake.keeps_frames(signal, encoding),
+        };
         let mut visit = self.gate.visit();
-        let received = collect_framed(body, encoding, &mut visit, &self.settings.limits).await?;
+        let received = collect_framed(body, coding, &mut visit, &self.settings.limits).await?;
         if Self::is_empty(&received) {
             return Ok(Taken::default());
         }

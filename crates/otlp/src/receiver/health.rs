@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Response};
 use hyper::body::Incoming;
 use sluice_admission::Budget;
-use sluice_server::{BodyLimits, Gate, Refusal, ReplyBody, collect_framed};
+use sluice_server::{BodyLimits, Coding, Gate, Refusal, ReplyBody, collect_framed};
 use sluice_telemetry::Registry;
 use tokio::sync::watch;
 
@@ -111,9 +111,12 @@ impl Inner {
             max_bytes: MAX_REQUEST_BYTES,
             ..self.settings.limits
         };
-        let encoding = message_encoding(headers)?;
+        let coding = Coding {
+            encoding: message_encoding(headers)?,
+            keep_frame: false,
+        };
         let mut visit = self.health.gate.visit();
-        let received = collect_framed(body, encoding, &mut visit, &limits).await?;
+        let received = collect_framed(body, coding, &mut visit, &limits).await?;
         let mut service = "";
         fields(&received.body, |number, value| {
             if let (1, Value::Bytes(name)) = (number, value) {

@@ -10,7 +10,9 @@ use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Taken, kind};
-use sluice_server::{HeadFault, Received, Refusal, ReplyBody, Visit, check_head, drain, heavy, receive};
+use sluice_server::{
+    Coding, HeadFault, Received, Refusal, ReplyBody, Visit, check_head, drain, heavy, receive,
+};
 
 use super::{Cors, Inner, REJECTED, answer, response_bytes};
 use crate::json;
@@ -147,11 +149,16 @@ impl Inner {
             )));
         };
         let encoding = content_encoding(headers)?;
+        let coding = Coding {
+            encoding,
+            // What came compressed as JSON is nothing an exporter sends on.
+            keep_frame: media == Media::Protobuf && self.intake.keeps_frames(signal, encoding),
+        };
         let length = headers
             .get(CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
         let mut visit = self.gate.visit();
-        let mut received = receive(body, length, encoding, &mut visit, &self.settings.limits).await?;
+        let mut received = receive(body, length, coding, &mut visit, &self.settings.limits).await?;
         if media == Media::Json {
             received = self.transcode(signal, received, &mut visit).await?;
         }

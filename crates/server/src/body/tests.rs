@@ -37,6 +37,14 @@ fn content(noise: usize, zeros: usize) -> Vec<u8> {
     content
 }
 
+/// Nobody asks for the compressed form.
+fn plain(encoding: Encoding) -> Coding {
+    Coding {
+        encoding,
+        keep_frame: false,
+    }
+}
+
 fn compressed(encoding: Encoding, content: &[u8]) -> Vec<u8> {
     match encoding {
         Encoding::Identity => content.to_vec(),
@@ -87,7 +95,7 @@ async fn what_is_kept_is_charged_and_little_is_kept() {
                 let received = receive(
                     &mut body,
                     length,
-                    encoding,
+                    plain(encoding),
                     &mut gate.visit(),
                     &BodyLimits::default(),
                 )
@@ -124,6 +132,55 @@ async fn what_is_kept_is_charged_and_little_is_kept() {
         spare_kept > 0,
         "no case keeps spare capacity, which is what this is about"
     );
+}
+
+/// Scenario: compressed bodies, plain and framed as gRPC frames them, whose compressed form is wanted or not.
+/// Guarantees: what is wanted is kept and charged beside the content; what is not wanted is gone, and so is its
+/// charge, as soon as the body is inflated.
+#[tokio::test]
+async fn a_frame_nobody_wants_is_not_charged() {
+    let content = content(100_000, 0);
+    for encoding in [Encoding::Gzip, Encoding::Zstd] {
+        let wire = compressed(encoding, &content);
+        let mut message = vec![1];
+        message.extend_from_slice(&(wire.len() as u32).to_be_bytes());
+        message.extend_from_slice(&wire);
+        for keep_frame in [true, false] {
+            let coding = Coding { encoding, keep_frame };
+            let limits = BodyLimits::default();
+            for framed in [true, false] {
+                let gate = gate();
+                let mut visit = gate.visit();
+                let received = if framed {
+                    let mut body = Full::new(Bytes::from(message.clone()));
+                    collect_framed(&mut body, coding, &mut visit, &limits).await
+                } else {
+                    let mut body = Full::new(Bytes::from(wire.clone()));
+                    receive(&mut body, Some(wire.len() as u64), coding, &mut visit, &limits).await
+                };
+                let received = received.unwrap();
+                let case = format!("{encoding} {keep_frame} {framed}");
+                assert!(received.body == content, "{case}");
+                let kept = received.compressed.as_ref();
+                // Not assert_eq: it would print both.
+                assert!(
+                    kept.map(|kept| &kept.frame.bytes[..]) == keep_frame.then_some(&wire[..]),
+                    "{case}"
+                );
+                let for_frame = kept.map_or(0, |kept| kept.permit.bytes());
+                assert!(
+                    !keep_frame || for_frame >= wire.len() as u64,
+                    "{case}: {for_frame}"
+                );
+                let used = gate.usage().used;
+                assert_eq!(used, received.permit.bytes() + for_frame, "{case}");
+                let most = (content.len() + content.len() / SPARE_CAPACITY) as u64;
+                assert!(keep_frame || used <= most, "{case}: {used} charged");
+                drop(received);
+                assert_eq!(gate.usage().used, 0, "{case}");
+            }
+        }
+    }
 }
 
 /// A body that comes in pieces of one size at one pace.
@@ -176,7 +233,7 @@ async fn send_paced(
     let received = receive(
         &mut body,
         announced,
-        Encoding::Identity,
+        plain(Encoding::Identity),
         &mut gate.visit(),
         &BodyLimits::default(),
     )
@@ -237,7 +294,7 @@ async fn who_stalls_holds_little_and_not_for_long() {
     let receiving = receive(
         &mut stalled,
         Some(60_000_000),
-        Encoding::Identity,
+        plain(Encoding::Identity),
         &mut visit,
         &limits,
     );

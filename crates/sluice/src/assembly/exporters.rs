@@ -108,6 +108,9 @@ fn open_file(file: &settings::FileExporter) -> Result<FileExporter, String> {
                     "cannot write {path}: {error}; allow this user to write there, or choose another path"
                 )
             }
+            std::io::ErrorKind::NotConnected => {
+                format!("cannot write {path}: {error}; start its reader first, or choose another path")
+            }
             _ => format!("cannot write {path}: {error}"),
         }
     })

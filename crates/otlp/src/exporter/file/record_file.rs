@@ -109,8 +109,10 @@ impl RecordFile {
             tail: Tail::default(),
         };
         let file = opened.opened()?;
-        // Pipes and devices cannot be emptied and need not be.
-        if !append && rotation.is_none() && file.is_regular()? {
+        // Pipes and devices cannot be emptied and need not be; nor does one that is put aside become another.
+        if !file.is_regular()? {
+            opened.rotation = None;
+        } else if !append && rotation.is_none() {
             file.truncate(0)?;
             opened.size_bytes = 0;
         }
@@ -148,9 +150,12 @@ impl RecordFile {
         Ok(())
     }
 
-    /// Makes this file survive a crash of the machine, name included; those put aside are left to the kernel.
+    /// Makes this file survive a crash of the machine, name included; those put aside were synced then,
+    /// pipes and devices keep nothing.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        if let Some(file) = &self.file {
+        if let Some(file) = &self.file
+            && file.is_regular()?
+        {
             file.sync_data()?;
             self.filesystem.sync_directory(self.directory())?;
         }
@@ -164,8 +169,10 @@ impl RecordFile {
             .unwrap_or(Path::new("."))
     }
 
-    /// Renames the file, so that the next record opens a new one. A file that cannot be renamed is gone on with: too
-    /// large is better than lost.
+    /// Syncs and renames the file, so that the next record opens a new one; what was put aside survives a crash of the
+    /// machine, for nobody syncs it later. A file that cannot be renamed is gone on with: too large is better than
+    /// lost. One that cannot be synced is put aside all the same: it would be no safer where it is, and a second
+    /// sync that succeeds would prove nothing.
     fn put_aside(&mut self, now: SystemTime) {
         let mut stamp = now;
         let mut backup = self.backup_path(stamp);
@@ -173,8 +180,18 @@ impl RecordFile {
             stamp += Duration::from_millis(1);
             backup = self.backup_path(stamp);
         }
+        let warn = |error: io::Error| {
+            let path = self.path.display();
+            tracing::warn!(%path, %error, "file exporter: cannot sync at rotation; a crash may cost records");
+        };
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.sync_data()) {
+            warn(error);
+        }
         match self.filesystem.rename(&self.path, &backup) {
             Ok(()) => {
+                if let Err(error) = self.filesystem.sync_directory(self.directory()) {
+                    warn(error);
+                }
                 self.file = None;
                 self.prune(now);
             }

@@ -1,3 +1,4 @@
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -158,6 +159,72 @@ fn failures_are_retried_and_bad_payloads_told_apart() {
     let verdict = export(&exporter, &[Bytes::from_static(b"\x0a\x05")]);
     assert!(matches!(verdict, Verdict::PayloadFault { .. }), "{verdict:?}");
     assert_eq!(std::fs::read(&path).expect("the file"), b"");
+}
+
+fn pipe_with_reader(directory: &tempfile::TempDir) -> (PathBuf, BufReader<std::fs::File>) {
+    let path = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&path).status();
+    assert!(made.expect("mkfifo is there").success());
+    let reader = reader_of(&path);
+    (path, reader)
+}
+
+/// For reading and writing: that waits for nobody on Linux, and counts as a reader.
+fn reader_of(pipe: &Path) -> BufReader<std::fs::File> {
+    let both = std::fs::File::options().read(true).write(true).open(pipe);
+    BufReader::new(both.expect("a reader"))
+}
+
+fn read_lines(reader: &mut impl BufRead, count: usize) -> String {
+    let mut text = String::new();
+    for _ in 0..count {
+        reader.read_line(&mut text).expect("a line");
+    }
+    text
+}
+
+/// Scenario: the path is a named pipe without a reader; then with one, which goes away.
+/// Guarantees: the start fails at once and says why; a record reaches the reader; without the reader it is retried
+/// with a remedy.
+#[test]
+fn a_pipe_needs_its_reader() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, reader) = pipe_with_reader(&directory);
+    drop(reader);
+    let error = FileExporter::open(options(&path)).err().expect("nobody reads");
+    assert_eq!(error.kind(), io::ErrorKind::NotConnected, "{error}");
+
+    let mut reader = reader_of(&path);
+    let exporter = FileExporter::open(options(&path)).expect("somebody reads");
+    assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    assert_eq!(read_lines(&mut reader, 1), line(1));
+    drop(reader);
+    assert_retry(&export(&exporter, &[logs(1)]), "start the pipe's reader again");
+}
+
+/// Scenario: records beyond the limit of a rotation go to a named pipe; the exporter shuts down.
+/// Guarantees: the pipe is where it was, nothing is beside it, and the reader gets every record.
+#[test]
+fn a_pipe_is_not_put_aside() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (path, mut reader) = pipe_with_reader(&directory);
+    let exporter = FileExporter::open(FileExporterOptions {
+        rotation: Some(Rotation {
+            max_bytes: 10,
+            max_days: 1,
+            max_backups: 1,
+        }),
+        ..options(&path)
+    })
+    .expect("somebody reads");
+    for length in 1..=2 {
+        assert!(is_delivered(&export(&exporter, &[logs(length)])));
+    }
+    let entries = std::fs::read_dir(directory.path()).expect("the directory");
+    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["pipe"]);
+    assert_eq!(read_lines(&mut reader, 2), line(1) + &line(2));
+    exporter.shared.file.lock().sync().expect("nothing to sync");
 }
 
 /// Scenario: records fill a file several times within one millisecond and over days, with a large one among them.
@@ -417,4 +484,31 @@ fn what_was_written_survives_a_crash_after_shutdown() {
     runtime.block_on(exporter.shutdown());
     disk.crash();
     assert_eq!(content(&disk, "/logs.json"), line(1));
+}
+
+/// Scenario: a file fills up and is put aside, twice; the second time its sync fails. The machine crashes.
+/// Guarantees: the first one is there, whole, under its new name; the failed sync did not hold the rotation up.
+#[test]
+fn a_file_put_aside_survives_a_crash() {
+    let rotation = Rotation {
+        max_bytes: line(1).len() as u64,
+        max_days: 0,
+        max_backups: 0,
+    };
+    let (disk, _, exporter) = simulated(FileExporterOptions {
+        rotation: Some(rotation),
+        ..options(Path::new("/logs.json"))
+    });
+    let (first, second) = (
+        "/logs-2006-01-02T15-04-05.000.json",
+        "/logs-2006-01-02T15-04-05.001.json",
+    );
+    for _ in 0..2 {
+        assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    }
+    disk.fail(Operation::Sync, Fault::Io, 1);
+    assert!(is_delivered(&export(&exporter, &[logs(1)])));
+    assert_eq!(content(&disk, second), line(1));
+    disk.crash();
+    assert_eq!(content(&disk, first), line(1));
 }
