@@ -206,11 +206,10 @@ impl Writer {
         self.body.extend_from_slice(&[b'0'; DIGITS]);
     }
 
-    /// The series of `item` as a string: `prefix`, then digits.
-    pub(crate) fn series_digits(&mut self, field: u32, prefix: &str, item: u32) {
+    /// The series of `item` as a string of digits.
+    pub(crate) fn series_digits(&mut self, field: u32, item: u32) {
         self.key(field, 2);
-        self.varint((prefix.len() + DIGITS) as u64);
-        self.body.extend_from_slice(prefix.as_bytes());
+        self.varint(DIGITS as u64);
         self.patch(item, Fill::SeriesDigits);
         self.body.extend_from_slice(&[b'0'; DIGITS]);
     }
@@ -307,7 +306,11 @@ pub(crate) fn apply(body: &mut [u8], patch: &Patch, stamp: &Stamp) {
         Fill::Time(offset_nanos) => put(place, stamp.unix_nanos.saturating_add_signed(offset_nanos)),
         Fill::Counter { base, step } => put(place, base.wrapping_add(step.wrapping_mul(stamp.uses))),
         Fill::IdDigits => put_digits(place, id),
-        Fill::SeriesDigits => put_digits(place, stamp.first_series + u64::from(patch.item)),
+        Fill::SeriesDigits => {
+            let series = stamp.first_series + u64::from(patch.item);
+            // Below every id, so that a table of symbols never holds the same digits twice.
+            put_digits(place, series % crate::FIRST_ID);
+        }
         Fill::Millis(offset_nanos) => {
             let nanos = stamp.unix_nanos.saturating_add_signed(offset_nanos);
             put_varint(place, nanos / NANOS_PER_MILLI);

@@ -196,7 +196,11 @@ type Labels<'a> = &'a [(&'a str, &'a str)];
 fn series_are_told_apart() {
     let id = FIRST_ID.to_string();
     let id = id.as_str();
-    let cases: [(Labels<'_>, Found); 12] = [
+    let cases: [(Labels<'_>, Found); 13] = [
+        (
+            &[("__name__", "a_bucket"), ("sluice_id", id), ("vmrange", "0...1")],
+            Found::Part,
+        ),
         (&[("__name__", "a"), ("sluice_id", id)], Found::Item(FIRST_ID)),
         (&[("__name__", "a.b"), ("sluice.id", id)], Found::Item(FIRST_ID)),
         (

@@ -5,7 +5,7 @@
 //! - [`load`] sends at an exact rate and counts latency from when a request was due, so that a stalled gateway cannot
 //!   hide behind requests that were never sent; or from virtual users that wait and think.
 //! - [`sink`] accounts for every item by its id: sent, delivered, duplicated, lost, reordered; and can misbehave as a
-//!   script says.
+//!   script says. Load and sink speak OTLP and Prometheus remote write.
 //! - `floor` is what any gateway on this stack must at least pay.
 //!
 //! The load posts what was accepted to the sink's control port, so that one side knows both.

@@ -25,9 +25,6 @@ const CATALOGUE: [(&str, &str, u64); 5] = [
     ("network_io_bytes_total", "Bytes sent and received.", COUNTER),
 ];
 
-/// Keeps the numbers of series apart from ids, which a table of symbols must not hold twice.
-const SERIES_PREFIX: &str = "series-";
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Text {
     Fixed(String),
@@ -42,7 +39,7 @@ impl Text {
         match self {
             Text::Fixed(text) => w.string(field, text),
             Text::Id(item) => w.id_digits(field, *item),
-            Text::Series(item) => w.series_digits(field, SERIES_PREFIX, *item),
+            Text::Series(item) => w.series_digits(field, *item),
         }
     }
 }

@@ -13,8 +13,8 @@ pub enum Found {
     /// The item with this id: a sample of a gauge or counter, the `_count` of a classic histogram or summary,
     /// or a native histogram.
     Item(u64),
-    /// The rest of an item that is counted by its `_count`: samples of `_bucket` with `le`, of `_sum`, and with
-    /// `quantile`. Told by name and labels alone, so that it does not matter how a gateway splits requests;
+    /// The rest of an item that is counted by its `_count`: samples of `_bucket` with `le` (VictoriaMetrics: or `vmrange`),
+    /// of `_sum`, and with `quantile`. Told by name and labels alone, so that it does not matter how a gateway splits requests;
     /// hence a gauge that is named like that is taken for a part as well.
     Part,
     /// An item with an id that no generator makes.
@@ -317,7 +317,7 @@ fn found(labels: &[(&[u8], &[u8])]) -> Result<Found, Problem> {
         return Ok(Found::Beside);
     };
     let is_part = name.ends_with(b"_sum")
-        || name.ends_with(b"_bucket") && value_of(b"le").is_some()
+        || name.ends_with(b"_bucket") && (value_of(b"le").is_some() || value_of(b"vmrange").is_some())
         || value_of(b"quantile").is_some();
     Ok(if is_part { Found::Part } else { Found::of(id) })
 }

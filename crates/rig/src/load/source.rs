@@ -107,7 +107,8 @@ enum Encoder {
     Identity,
     Gzip,
     Zstd(zstd::bulk::Compressor<'static>),
-    Snappy(snap::raw::Encoder),
+    // Boxed for the table of small blocks that it carries.
+    Snappy(Box<snap::raw::Encoder>),
 }
 
 impl Encoder {
@@ -118,7 +119,7 @@ impl Encoder {
             Encoding::Zstd => Encoder::Zstd(
                 zstd::bulk::Compressor::new(ZSTD_LEVEL).map_err(|error| format!("zstd: {error}"))?,
             ),
-            Encoding::Snappy => Encoder::Snappy(snap::raw::Encoder::new()),
+            Encoding::Snappy => Encoder::Snappy(Box::new(snap::raw::Encoder::new())),
         })
     }
 

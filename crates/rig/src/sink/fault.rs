@@ -19,7 +19,7 @@
 //! | `bandwidth 1MB/s` | the body is read at this rate |
 //! | `status 503`, `grpc 14` | refused, with the other transport's equivalent; nothing is counted as delivered |
 //! | `retry-after 2s` | a refusal says when to come again: `Retry-After`, `RetryInfo` |
-//! | `partial 10` | success, but the first so many items are rejected and not counted; remote write has no such success: 400 |
+//! | `partial 10` | success, but the first so many items are rejected and not counted (remote write: 400 with the number written) |
 //! | `reset` | the connection (gRPC: the stream) is reset without an answer; nothing is counted |
 //! | `lose-answer` | the same, but the items are counted: a sender that tries again duplicates them |
 //!
