@@ -39,14 +39,17 @@ cargo build --locked --release -p sluice -p sluice-workloads
 rm -rf "$profiles"
 mkdir -p "$profiles"
 
+# jemalloc as it ships, less what it does by the clock or at random: giving pages back, tidying thread caches every
+# 10 ms, threads of its own, and beginning large allocations at a random offset, on which memcpy's work depends.
+allocator=abort_conf:true,narenas:1,background_thread:false,dirty_decay_ms:-1,muzzy_decay_ms:-1
+allocator+=,experimental_tcache_gc:false,tcache_gc_incr_bytes:1073741824,cache_oblivious:false
+# glibc picks its memcpy by CPU, and one of them goes by the byte: every CPU gets the one that all of them have.
+libc=glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX_Fast_Unaligned_Load,-ERMS
+
 # count NAME: prints the name and its instructions per item.
-#
-# jemalloc is kept from looking at the clock and from starting threads. glibc picks its memcpy by CPU, and that for
-# AVX2 goes by the byte where the string instructions are said to be fast: every CPU gets the plain one here.
 count() {
     local profile=$profiles/${1//\//-}.out items
-    if ! items=$(env -i _RJEM_MALLOC_CONF=background_thread:false,dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1 \
-        GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX_Fast_Unaligned_Load,-ERMS \
+    if ! items=$(env -i _RJEM_MALLOC_CONF="$allocator" GLIBC_TUNABLES="$libc" \
         "$valgrind" --tool=callgrind --callgrind-out-file="$profile" --collect-atstart=no \
         --toggle-collect='*counted_by_callgrind*' "$program" "$1" 2>"$profile.log"); then
         echo "$1 could not be counted:" >&2
@@ -59,7 +62,7 @@ count() {
 }
 export -f count
 valgrind=$(command -v valgrind)
-export profiles program valgrind
+export profiles program valgrind allocator libc
 counts=$profiles/counts
 "$program" --list | xargs -P "$(nproc)" -I '{}' bash -euo pipefail -c 'count {}' | sort >"$counts"
 
