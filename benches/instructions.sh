@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # How much more a path may take, in percent of the table. Our code is compiled by a pinned compiler and counts alike
-# on every run, but for tokio's select!, which polls its arms in random order (0.3 % in "batch"); a new version of a
+# on every run, but for tokio's select!, which polls its arms in random order (0.12 % at most in "batch"); a new version of a
 # dependency or of glibc may take a little more.
 rust_percent=2
 # Nearly all of these is C: zstd as the machine's C compiler makes it, and glibc's memcpy.

@@ -4,8 +4,11 @@ use bytes::Bytes;
 use sluice_loadgen::{Generator, Request, Signal, Spec};
 use sluice_wire::Kind;
 
+/// A spec by its signal.
+pub type Shape = fn(Signal) -> Spec;
+
 /// The shapes by name: items all alike (the payloads of the gateway comparison), and what several services send together.
-pub const SHAPES: [(&str, fn(Signal) -> Spec); 2] = [("gateway", Spec::gateway), ("mixed", Spec::mixed)];
+pub const SHAPES: [(&str, Shape); 2] = [("gateway", Spec::gateway), ("mixed", Spec::mixed)];
 
 /// The first request of a spec.
 pub fn request(spec: Spec) -> Request {
