@@ -33,7 +33,7 @@ fn requests(signal: Signal) -> Vec<Bytes> {
     (0..REQUESTS).map(|_| generator.next_request().body).collect()
 }
 
-fn pack(compression: Compression, level: i32, slices: &[Bytes]) -> Bytes {
+fn pack(compression: Compression, level: i32, slices: &[Bytes]) -> Vec<u8> {
     let total = slices.iter().map(Bytes::len).sum();
     compress(compression, level, slices.iter().map(|slice| &slice[..]), total).expect("encoders work")
 }

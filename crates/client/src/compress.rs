@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
-use crate::Slices;
+use crate::{EgressPermit, Slices};
 
 /// How a request body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -106,7 +106,7 @@ pub fn compress<'a>(
     level: i32,
     slices: impl IntoIterator<Item = &'a [u8]>,
     total_len: usize,
-) -> std::io::Result<Bytes> {
+) -> std::io::Result<Vec<u8>> {
     let (lowest, highest) = compression.levels();
     let level = level.clamp(lowest, highest);
     let slices = slices.into_iter();
@@ -114,7 +114,7 @@ pub fn compress<'a>(
         Compression::None => {
             let mut out = Vec::with_capacity(total_len);
             slices.for_each(|slice| out.extend_from_slice(slice));
-            Ok(out.into())
+            Ok(out)
         }
         Compression::Zstd => zstd(level, slices, total_len),
         Compression::Gzip => deflate(&GZIP, level, slices, total_len),
@@ -144,7 +144,19 @@ pub fn compress<'a>(
 /// a stalled reactor is not.
 const OFF_REACTOR_FROM_BYTES: usize = 1024 * 1024;
 
-/// [`compress`] over `slices`, large ones on a blocking thread if there is more than one core.
+/// What [`compress`] is expected to take for the output of `input` bytes, from the bodies before.
+pub fn expected_bytes(compression: Compression, input: usize) -> usize {
+    match compression {
+        Compression::None => input,
+        Compression::Zstd => ZSTD_RATIO.expected(input),
+        Compression::Gzip => GZIP.ratio.expected(input),
+        Compression::Deflate => DEFLATE.ratio.expected(input),
+        Compression::Snappy | Compression::SnappyFramed => SNAPPY_RATIO.expected(input),
+        Compression::Lz4 => LZ4_RATIO.expected(input),
+    }
+}
+
+/// [`compress`] over `slices` into the room of `permit`, large ones on a blocking thread if there is more than one core.
 ///
 /// # Errors
 /// As [`compress`].
@@ -152,34 +164,37 @@ pub async fn compress_slices(
     compression: Compression,
     level: i32,
     slices: &Slices,
+    permit: &mut EgressPermit,
 ) -> std::io::Result<Bytes> {
     static CORES: OnceLock<(usize, Semaphore)> = OnceLock::new();
     let (cores, turns) = CORES.get_or_init(|| {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         (cores, Semaphore::new(cores))
     });
-    if slices.len() < OFF_REACTOR_FROM_BYTES || *cores == 1 {
-        return compress(
-            compression,
-            level,
-            slices.iter().map(|slice| &slice[..]),
-            slices.len(),
-        );
-    }
-    // The blocking pool has hundreds of threads; more contexts than cores would only take memory.
-    let _turn = turns.acquire().await.map_err(std::io::Error::other)?;
-    let slices = slices.clone();
-    let work = move || {
+    let out = if slices.len() < OFF_REACTOR_FROM_BYTES || *cores == 1 {
         compress(
             compression,
             level,
             slices.iter().map(|slice| &slice[..]),
             slices.len(),
-        )
+        )?
+    } else {
+        // The blocking pool has hundreds of threads; more contexts than cores would only take memory.
+        let _turn = turns.acquire().await.map_err(std::io::Error::other)?;
+        let slices = slices.clone();
+        let work = move || {
+            compress(
+                compression,
+                level,
+                slices.iter().map(|slice| &slice[..]),
+                slices.len(),
+            )
+        };
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(std::io::Error::other)??
     };
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(std::io::Error::other)?
+    Ok(permit.keep(out))
 }
 
 /// Contexts kept between bodies.
@@ -218,19 +233,14 @@ impl Ratio {
     const ONE: usize = 1024;
     /// Bodies below this are too short to learn from.
     const SMALL: usize = 64 << 10;
-    /// A guess is at most this part of the input: telemetry compresses better than that, output that
-    /// does not still grows, and a buffer that is too large is memory beside the budget.
-    const LARGEST_PART: usize = 4;
-
     const fn new(first_guess: u32) -> Self {
         Self(AtomicU32::new(first_guess))
     }
 
-    /// Room for the output of `input` bytes: the average and an eighth, and 512 bytes for headers.
-    fn room(&self, input: usize) -> usize {
-        let expected = (input / Self::ONE + 1) * self.0.load(Ordering::Relaxed) as usize;
-        let most = (input / Self::LARGEST_PART).max(Self::SMALL);
-        (expected + expected / 8 + 512).min(most)
+    /// What the output of `input` bytes takes: the average and an eighth, and 512 bytes for headers.
+    fn expected(&self, input: usize) -> usize {
+        let average = (input / Self::ONE + 1) * self.0.load(Ordering::Relaxed) as usize;
+        average + average / 8 + 512
     }
 
     fn record(&self, input: usize, output: usize) {
@@ -257,7 +267,7 @@ static LZ4_RATIO: Ratio = Ratio::new(384);
 const GROWTH_PART: usize = 8;
 
 fn grow(out: &mut Vec<u8>, total_len: usize) {
-    out.reserve((total_len / GROWTH_PART).max(4096));
+    out.reserve_exact((total_len / GROWTH_PART).max(4096));
 }
 
 /// At level 1 zstd looks matches up in 16,384 entries, 64 KiB. Telemetry repeats itself at short distances: a
@@ -279,7 +289,11 @@ fn zstd_error(code: usize) -> std::io::Error {
     std::io::Error::other(format!("zstd: {}", zstd_safe::get_error_name(code)))
 }
 
-fn zstd<'a>(level: i32, slices: impl Iterator<Item = &'a [u8]>, total_len: usize) -> std::io::Result<Bytes> {
+fn zstd<'a>(
+    level: i32,
+    slices: impl Iterator<Item = &'a [u8]>,
+    total_len: usize,
+) -> std::io::Result<Vec<u8>> {
     let mut context = ZSTD_CONTEXTS
         .take(|_| true)
         .or_else(CCtx::try_create)
@@ -308,7 +322,7 @@ fn zstd<'a>(level: i32, slices: impl Iterator<Item = &'a [u8]>, total_len: usize
         .set_pledged_src_size(Some(total_len as u64))
         .map_err(zstd_error)?;
 
-    let mut out: Vec<u8> = Vec::with_capacity(ZSTD_RATIO.room(total_len));
+    let mut out: Vec<u8> = Vec::with_capacity(ZSTD_RATIO.expected(total_len));
     let mut slices = slices.peekable();
     let mut slice = slices.next().unwrap_or_default();
     loop {
@@ -342,7 +356,7 @@ fn zstd<'a>(level: i32, slices: impl Iterator<Item = &'a [u8]>, total_len: usize
     }
     ZSTD_CONTEXTS.put(context);
     ZSTD_RATIO.record(total_len, out.len());
-    Ok(out.into())
+    Ok(out)
 }
 
 /// One flavour of zlib's encoder: the wrapper, its contexts by level, its ratio.
@@ -371,7 +385,7 @@ fn deflate<'a>(
     level: i32,
     slices: impl Iterator<Item = &'a [u8]>,
     total_len: usize,
-) -> std::io::Result<Bytes> {
+) -> std::io::Result<Vec<u8>> {
     let mut context = match flavour.contexts.take(|(kept, _)| *kept == level) {
         Some((_, mut kept)) => {
             kept.reset();
@@ -379,7 +393,7 @@ fn deflate<'a>(
         }
         None => (flavour.new)(flate2::Compression::new(level as u32)),
     };
-    let mut out: Vec<u8> = Vec::with_capacity(flavour.ratio.room(total_len));
+    let mut out: Vec<u8> = Vec::with_capacity(flavour.ratio.expected(total_len));
     let mut slices = slices.peekable();
     let mut slice = slices.next().unwrap_or_default();
     loop {
@@ -412,7 +426,7 @@ fn deflate<'a>(
     }
     flavour.contexts.put((level, context));
     flavour.ratio.record(total_len, out.len());
-    Ok(out.into())
+    Ok(out)
 }
 
 /// The blocks snappy compresses one by one, whatever the length of the input (format description,
@@ -432,7 +446,7 @@ struct SnappyContext {
 /// One snappy block stream over a chain: the length of the whole, then the blocks. snappy's
 /// encoder works on 64 KiB at a time without looking back, so blocks compressed apart and
 /// stripped of their own lengths are what it would have written for the whole.
-fn snappy_block<'a>(slices: impl Iterator<Item = &'a [u8]>, total_len: usize) -> std::io::Result<Bytes> {
+fn snappy_block<'a>(slices: impl Iterator<Item = &'a [u8]>, total_len: usize) -> std::io::Result<Vec<u8>> {
     if total_len > u32::MAX as usize {
         return Err(std::io::Error::other(
             "snappy: a body of 4 GiB or more has no block format",
@@ -444,7 +458,7 @@ fn snappy_block<'a>(slices: impl Iterator<Item = &'a [u8]>, total_len: usize) ->
         compressed: vec![0; snap::raw::max_compress_len(SNAPPY_BLOCK_BYTES)],
     });
     context.gathered.clear();
-    let mut out = Vec::with_capacity(SNAPPY_RATIO.room(total_len));
+    let mut out = Vec::with_capacity(SNAPPY_RATIO.expected(total_len));
     put_varint(&mut out, total_len);
     for mut slice in slices {
         while !slice.is_empty() {
@@ -488,7 +502,7 @@ fn snappy_block<'a>(slices: impl Iterator<Item = &'a [u8]>, total_len: usize) ->
     }
     SNAPPY_CONTEXTS.put(context);
     SNAPPY_RATIO.record(total_len, out.len());
-    Ok(out.into())
+    Ok(out)
 }
 
 fn one_block(
@@ -509,7 +523,7 @@ fn one_block(
         + 1;
     let body = &compressed[header..written];
     if out.capacity() - out.len() < body.len() {
-        out.reserve(body.len().max(total_len / GROWTH_PART));
+        out.reserve_exact(body.len().max(total_len / GROWTH_PART));
     }
     out.extend_from_slice(body);
     Ok(())
@@ -527,8 +541,8 @@ fn written(
     ratio: &Ratio,
     total_len: usize,
     write: impl FnOnce(Vec<u8>) -> std::io::Result<Vec<u8>>,
-) -> std::io::Result<Bytes> {
-    let out = write(Vec::with_capacity(ratio.room(total_len)))?;
+) -> std::io::Result<Vec<u8>> {
+    let out = write(Vec::with_capacity(ratio.expected(total_len)))?;
     ratio.record(total_len, out.len());
-    Ok(out.into())
+    Ok(out)
 }

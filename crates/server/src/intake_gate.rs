@@ -170,11 +170,15 @@ impl Visit<'_> {
     }
 }
 
-/// Requests that may wait for memory at once, small ones not counted out. Each keeps up to a stream's window of unread bytes in its connection,
-/// which are outside the budget: an eighth of it for all of them together.
+/// What requests that wait for memory may have sent already, all together, is one part in this many of the budget. It is
+/// held by their connections, outside of the budget: the memory plan leaves it free.
+pub const WAITING_PART: u64 = 8;
+
+/// Requests that may wait for memory at once, small ones not counted out. Each keeps up to a stream's window of unread
+/// bytes in its connection.
 fn most_waiting(capacity: u64) -> u64 {
     const LEAST: u64 = 16;
-    (capacity / 8 / u64::from(H2_STREAM_WINDOW)).max(LEAST)
+    (capacity / WAITING_PART / u64::from(H2_STREAM_WINDOW)).max(LEAST)
 }
 
 #[cfg(test)]

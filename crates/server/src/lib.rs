@@ -24,7 +24,7 @@ pub use connection::{ConnectionSettings, Listener, Peer, Serve};
 pub use endpoint::{BindError, bind};
 pub use head::{HeadFault, check_head};
 pub use inflate::{InflateError, inflate, inflated_size, is_portable};
-pub use intake_gate::{Gate, Visit};
+pub use intake_gate::{Gate, Visit, WAITING_PART};
 pub use refusal::Refusal;
 pub use reply::ReplyBody;
 pub use tls::{Pem, ServerTls, TlsError};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_admission::Budget;
+use sluice_client::EgressPool;
 use sluice_journal::{CursorSpec, Journal, Limits, OnFull};
 use sluice_otlp::receiver::OtlpService;
 use sluice_payload::{Signal, Tenants};
@@ -101,13 +102,15 @@ impl Gateway {
     pub async fn start(settings: &Settings) -> Result<Gateway, StartError> {
         let registry = Registry::default();
         let readiness = Readiness::default();
-        let budget = Budget::new(memory::capacity(settings.memory));
+        let plan = memory::Plan::new(settings.memory);
+        let budget = Budget::new(plan.budget);
+        let egress = EgressPool::new(plan.egress);
         let seed = u64::from(std::process::id());
         let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
 
         let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
         for (id, exporter) in &settings.exporters {
-            let exporter = exporters::build(exporter, settings)
+            let exporter = exporters::build(exporter, settings, &egress)
                 .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
             built.insert(id, exporter);
         }
@@ -169,7 +172,7 @@ impl Gateway {
             Tenants::default(),
         );
         ledger.export_to(&registry);
-        export_process(&registry, &budget);
+        export_process(&registry, &budget, &egress);
 
         let (stop_receivers, stopping) = watch::channel(false);
         let (stop_pages, pages_stopping) = watch::channel(false);
@@ -417,8 +420,8 @@ fn delivery_settings(settings: &Settings, pipeline: &Pipeline, id: &ComponentId)
     }
 }
 
-fn export_process(registry: &Registry, budget: &Budget) {
-    let budget = budget.clone();
+fn export_process(registry: &Registry, budget: &Budget, egress: &EgressPool) {
+    let (budget, egress) = (budget.clone(), egress.clone());
     registry.collect_with(move |out| {
         let usage = budget.usage();
         let mut add = |name, help, value: f64| {
@@ -438,6 +441,11 @@ fn export_process(registry: &Registry, budget: &Budget) {
             "sluice_memory_reserved_bytes",
             "Bytes of the budget that are reserved.",
             usage.used as f64,
+        );
+        add(
+            "sluice_memory_egress_bytes",
+            "Memory reserved for compressed bodies that are being written or sent.",
+            egress.used() as f64,
         );
         add(
             "sluice_admission_gave_way_total",

@@ -5,15 +5,17 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Memory goes back to the kernel a second after it was freed, by a thread of jemalloc's own. A starting
-/// point, beside two alternatives in docs/decisions.md; the number of arenas is not measured yet.
+/// Memory goes back to the kernel a second after it was freed, by a thread of jemalloc's own; allocations of 1 MiB and
+/// more are kept apart and given back at once (`memory::prepare_allocator` in the library). The number of arenas is not
+/// measured yet.
 #[allow(
     unsafe_code,
     non_upper_case_globals,
     reason = "jemalloc reads its settings from this symbol at start"
 )]
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub static malloc_conf: &[u8] = b"background_thread:true,dirty_decay_ms:1000,muzzy_decay_ms:0,narenas:2\0";
+pub static malloc_conf: &[u8] =
+    b"background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:1048576,narenas:2\0";
 
 fn main() -> ExitCode {
     sluice::run(std::env::args_os())

@@ -5,6 +5,8 @@
 
 use std::path::Path;
 
+use sluice_server::WAITING_PART;
+
 use crate::settings::MemoryLimit;
 
 /// What the process needs idle: code, runtime, connections' buffers, compression contexts.
@@ -20,18 +22,40 @@ const DEFAULT_SHARE_PERCENT: u64 = 50;
 /// Without a limit in the configuration, never more than this: a backlog belongs on disk.
 const DEFAULT_MAX_BYTES: u64 = 2 << 30;
 
-/// The budget for received payloads, in bytes.
-pub fn capacity(limit: Option<MemoryLimit>) -> u64 {
+/// How the memory that the process does not need itself is divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// For received payloads, in bytes.
+    pub budget: u64,
+    /// For compressed bodies on their way out, in bytes.
+    pub egress: u64,
+}
+
+impl Plan {
+    /// The part of the memory that is set aside for compressed bodies: what is received compresses to a tenth.
+    const EGRESS_PART: u64 = 16;
+
+    /// Set aside for each so many bytes of the budget is one byte for what requests that wait for memory have already
+    /// sent, which connections hold ([`sluice_server::WAITING_PART`]).
+    pub fn new(limit: Option<MemoryLimit>) -> Self {
+        let available = limit_bytes(limit).saturating_sub(BASELINE_BYTES);
+        let egress = available / Self::EGRESS_PART;
+        let budget = (available - egress) / (WAITING_PART + 1) * WAITING_PART;
+        Self {
+            budget: budget.max(MIN_CAPACITY_BYTES),
+            egress: egress.max(MIN_CAPACITY_BYTES / Self::EGRESS_PART),
+        }
+    }
+}
+
+fn limit_bytes(limit: Option<MemoryLimit>) -> u64 {
     let machine = machine_bytes();
     let limit = match limit {
         Some(MemoryLimit::Bytes { limit, .. }) => limit,
         Some(MemoryLimit::Percentage { limit, .. }) => machine / 100 * u64::from(limit),
         None => (machine / 100 * DEFAULT_SHARE_PERCENT).min(DEFAULT_MAX_BYTES),
     };
-    limit
-        .min(machine)
-        .saturating_sub(BASELINE_BYTES)
-        .max(MIN_CAPACITY_BYTES)
+    limit.min(machine)
 }
 
 /// The memory of the container, or of the machine if there is no limit on the container.
@@ -51,6 +75,23 @@ fn machine_bytes() -> u64 {
 
 fn read_number(path: &Path) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// An allocation that jemalloc keeps in its arena of large ones (`oversize_threshold` in the executable).
+const LARGE_BYTES: usize = 1 << 20;
+
+/// Has large buffers given back to the kernel when they are freed, and everything else a second later by jemalloc's
+/// own thread.
+///
+/// Whether it gives large buffers back at once jemalloc decides when it makes their arena, and it does so only as long as
+/// that thread is not running: so the arena is made first. Large bodies that come and go within a second would otherwise
+/// stay resident several times over: 416 MiB for a limit of 256 (docs/decisions.md).
+///
+/// # Errors
+/// What jemalloc says; memory freed by threads that then idle stays resident.
+pub fn prepare_allocator() -> Result<(), String> {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
+    tikv_jemalloc_ctl::background_thread::write(true).map_err(|error| error.to_string())
 }
 
 /// Resident memory of this process in bytes, as the kernel counts it; `None` without /proc.
@@ -79,15 +120,18 @@ mod tests {
     use super::*;
 
     /// Scenario: a limit in MiB, in percent, none, and one too small to be any use.
-    /// Guarantees: what the process needs itself is taken off, and the budget is never zero.
+    /// Guarantees: what the process, bodies on their way out and connections need is taken off; the budget is never zero.
     #[test]
-    fn capacity_is_what_the_process_leaves() {
-        let bytes = |limit| capacity(Some(MemoryLimit::Bytes { limit, spike: 0 }));
-        assert_eq!(bytes(256 << 20), 240 << 20);
-        assert_eq!(bytes(1 << 20), MIN_CAPACITY_BYTES);
-        let half = capacity(Some(MemoryLimit::Percentage { limit: 50, spike: 0 }));
-        assert!(half > capacity(Some(MemoryLimit::Percentage { limit: 10, spike: 0 })));
-        assert!(capacity(None) <= DEFAULT_MAX_BYTES);
+    fn the_budget_is_what_everything_else_leaves() {
+        let plan = |limit| Plan::new(Some(limit));
+        let bytes = |limit| plan(MemoryLimit::Bytes { limit, spike: 0 });
+        let Plan { budget, egress } = bytes(256 << 20);
+        assert_eq!((budget >> 20, egress >> 20), (200, 15));
+        assert!(budget + budget / WAITING_PART + egress + BASELINE_BYTES <= 256 << 20);
+        assert_eq!(bytes(1 << 20).budget, MIN_CAPACITY_BYTES);
+        let percent = |limit| plan(MemoryLimit::Percentage { limit, spike: 0 }).budget;
+        assert!(percent(50) > percent(10));
+        assert!(Plan::new(None).budget <= DEFAULT_MAX_BYTES);
         assert!(resident_bytes().is_some_and(|rss| rss > 1 << 20) && cpu_seconds().is_some());
     }
 }

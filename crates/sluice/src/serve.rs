@@ -9,6 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::assembly::{Gateway, signals};
 use crate::cli::complain;
+use crate::memory;
 use crate::settings::{self, LogLevel, Settings};
 
 /// One thread on one core, a worker a core on more (docs/decisions.md has the figures).
@@ -37,6 +38,9 @@ pub(crate) fn serve(settings: &Settings, deadline: Duration) -> ExitCode {
         settings::LogEncoding::Json => LogEncoding::Json,
     };
     init_logging(level, encoding);
+    if let Err(error) = memory::prepare_allocator() {
+        tracing::warn!(%error, "jemalloc's thread did not start: freed memory goes back to the kernel later than it should");
+    }
     let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -13,8 +13,8 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, TE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use sluice_client::{
-    Answer, Client, ClientSettings, Compression, Credentials, Destination, MAX_ANSWER_BYTES, Protocol,
-    SendError, Slices, compress_slices, inflate,
+    Answer, Client, ClientSettings, Compression, Credentials, Destination, Egress, MAX_ANSWER_BYTES,
+    Protocol, SendError, Slices, compress_slices, expected_bytes, inflate,
 };
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
@@ -58,6 +58,7 @@ pub struct GrpcExporter {
     compression: Negotiated,
     level: i32,
     pass_through: PassThrough,
+    egress: Egress,
     timeout: Duration,
     max_request_bytes: usize,
 }
@@ -106,6 +107,7 @@ impl GrpcExporter {
                 .compression_level
                 .unwrap_or(options.compression.default_level()),
             pass_through: PassThrough::new(options.pass_through, options.compression),
+            egress: Egress::new(options.egress),
             timeout: options.timeout,
             max_request_bytes: options.max_request_bytes.min(MAX_REQUEST_BYTES),
         })
@@ -173,11 +175,16 @@ impl GrpcExporter {
     ) -> Result<Slices, Verdict> {
         let parts = Slices::new(batch.parts.iter().map(|part| part.body.clone()));
         let message = match frames {
-            Some(frames) => frames.assemble(batch, self.level).await,
+            Some(frames) => frames.assemble(batch, self.level, &self.egress).await,
             None if compression == Compression::None => Ok(parts),
-            None => compress_slices(wire_compression(compression), self.level, &parts)
-                .await
-                .map(Slices::from),
+            None => {
+                let compression = wire_compression(compression);
+                let expected = expected_bytes(compression, parts.len());
+                let mut permit = self.egress.reserve(expected).await;
+                compress_slices(compression, self.level, &parts, &mut permit)
+                    .await
+                    .map(Slices::from)
+            }
         };
         let message = message.map_err(cannot_compress)?;
         let prefix = prefix(compression != Compression::None, message.len());

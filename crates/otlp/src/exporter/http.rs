@@ -8,8 +8,8 @@ use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYP
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use sluice_client::{
-    Answer, Client, ClientSettings, Compression, Credentials, Destination, InvalidEndpoint, MAX_ANSWER_BYTES,
-    Slices, compress_slices, inflate,
+    Answer, Client, ClientSettings, Compression, Credentials, Destination, Egress, InvalidEndpoint,
+    MAX_ANSWER_BYTES, Slices, compress_slices, expected_bytes, inflate,
 };
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
@@ -21,6 +21,10 @@ use super::pass_through::{PassThrough, PassThroughMode, Probed};
 use super::status::{self, BodyFormat};
 use crate::json;
 
+/// How much larger a request is expected to be as JSON: names, quotes and hexadecimal ids make it two to four times
+/// as large.
+const JSON_FACTOR: usize = 4;
+
 /// Sends batches to an OTLP/HTTP destination: one POST per batch, its answer turned into a [`Verdict`].
 #[derive(Debug)]
 pub struct HttpExporter {
@@ -31,6 +35,7 @@ pub struct HttpExporter {
     compression: Negotiated,
     level: i32,
     pass_through: PassThrough,
+    egress: Egress,
     encoding: BodyEncoding,
     timeout: Duration,
     max_request_bytes: usize,
@@ -103,6 +108,7 @@ impl HttpExporter {
             compression: Negotiated::new(compression),
             level: options.compression_level.unwrap_or(compression.default_level()),
             pass_through: PassThrough::new(pass_through, compression),
+            egress: Egress::new(options.egress),
             encoding: options.encoding,
             timeout: options.timeout,
             max_request_bytes: options.max_request_bytes.min(MAX_REQUEST_BYTES),
@@ -170,25 +176,31 @@ impl HttpExporter {
         frames: Option<&PassThrough>,
     ) -> Result<Slices, Verdict> {
         if let Some(frames) = frames {
-            return frames.assemble(batch, self.level).await.map_err(cannot_compress);
+            return frames
+                .assemble(batch, self.level, &self.egress)
+                .await
+                .map_err(cannot_compress);
         }
-        let body = match self.encoding {
-            BodyEncoding::Protobuf => Slices::new(batch.parts.iter().map(|part| part.body.clone())),
-            BodyEncoding::Json => {
-                let parts: Vec<&[u8]> = batch.parts.iter().map(|part| &part.body[..]).collect();
-                let mut written = Vec::new();
-                json::encode_parts(json::request_schema(kind(batch.signal)), &parts, &mut written).map_err(
-                    |e| Verdict::PayloadFault {
-                        reason: format!("cannot be written as JSON: {e}"),
-                    },
-                )?;
-                Slices::from(Bytes::from(written))
-            }
+        let protobuf = || Slices::new(batch.parts.iter().map(|part| part.body.clone()));
+        let (body_bytes, written_bytes) = match self.encoding {
+            BodyEncoding::Protobuf if compression == Compression::None => return Ok(protobuf()),
+            BodyEncoding::Protobuf => (batch.bytes(), 0),
+            BodyEncoding::Json => (batch.bytes() * JSON_FACTOR, batch.bytes() * JSON_FACTOR),
         };
-        if compression == Compression::None {
-            return Ok(body);
-        }
-        let packed = compress_slices(compression, self.level, &body).await;
+        let packed_bytes = match compression {
+            Compression::None => 0,
+            _ => expected_bytes(compression, body_bytes),
+        };
+        // All of it at once: whoever held some and waited for more could wait for ever.
+        let mut permit = self.egress.reserve(written_bytes + packed_bytes).await;
+        let body = match self.encoding {
+            BodyEncoding::Protobuf => protobuf(),
+            BodyEncoding::Json if compression == Compression::None => {
+                return Ok(permit.keep(as_json(batch)?).into());
+            }
+            BodyEncoding::Json => Bytes::from(as_json(batch)?).into(),
+        };
+        let packed = compress_slices(compression, self.level, &body, &mut permit).await;
         packed.map(Slices::from).map_err(cannot_compress)
     }
 
@@ -253,6 +265,16 @@ impl HttpExporter {
         }
         classify::http_failure(answer.status, &answer.headers, status::error_words(format, &body))
     }
+}
+
+fn as_json(batch: &Batch) -> Result<Vec<u8>, Verdict> {
+    let parts: Vec<&[u8]> = batch.parts.iter().map(|part| &part.body[..]).collect();
+    let mut written = Vec::new();
+    json::encode_parts(json::request_schema(kind(batch.signal)), &parts, &mut written)
+        .map(|()| written)
+        .map_err(|error| Verdict::PayloadFault {
+            reason: format!("cannot be written as JSON: {error}"),
+        })
 }
 
 impl Exporter for HttpExporter {

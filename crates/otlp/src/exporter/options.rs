@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluice_client::{
-    Auth, ClientTls, Compression, ConnectSettings, Credentials, Http1Settings, Http2Settings,
+    Auth, ClientTls, Compression, ConnectSettings, Credentials, EgressPool, Http1Settings, Http2Settings,
     InvalidEndpoint, Protocol, SendError, TlsError,
 };
 
@@ -86,6 +86,8 @@ pub struct HttpExporterOptions {
     pub compression_level: Option<i32>,
     /// Whether compressed frames are sent on as they came.
     pub pass_through: PassThroughMode,
+    /// The memory that bodies are compressed into.
+    pub egress: EgressPool,
     /// How bodies are written.
     pub encoding: BodyEncoding,
     /// The HTTP version.
@@ -117,6 +119,7 @@ impl Default for HttpExporterOptions {
             compression: Compression::Gzip,
             compression_level: None,
             pass_through: PassThroughMode::Never,
+            egress: EgressPool::default(),
             encoding: BodyEncoding::Protobuf,
             protocol: Protocol::Http1,
             // The Collector's. Large bodies over slow links need it, and a retry costs the whole body again.
@@ -146,6 +149,8 @@ pub struct GrpcExporterOptions {
     pub compression_level: Option<i32>,
     /// Whether compressed frames are sent on as they came.
     pub pass_through: PassThroughMode,
+    /// The memory that bodies are compressed into.
+    pub egress: EgressPool,
     /// Everything one call does, connecting included.
     pub timeout: Duration,
     /// Making connections.
@@ -167,6 +172,7 @@ impl Default for GrpcExporterOptions {
             compression: Compression::Gzip,
             compression_level: None,
             pass_through: PassThroughMode::Never,
+            egress: EgressPool::default(),
             // Twice the Collector's: its 5 s include no first connection, and a call that is given
             // up late is cheaper than one that is sent twice.
             timeout: Duration::from_secs(10),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
-use sluice_client::{Compression, Slices, compress, compress_slices};
+use sluice_client::{Compression, Egress, EgressPermit, Slices, compress, compress_slices, expected_bytes};
 use sluice_payload::Encoding;
 use sluice_pipeline::{Batch, Part, Verdict};
 use tokio::time::Instant;
@@ -182,28 +182,44 @@ impl PassThrough {
     }
 
     /// The frames of `batch` laid end to end; runs of parts without one are compressed into one frame each.
-    pub async fn assemble(&self, batch: &Batch, level: i32) -> io::Result<Slices> {
+    pub async fn assemble(&self, batch: &Batch, level: i32, egress: &Egress) -> io::Result<Slices> {
         let mut frames: Vec<Bytes> = Vec::with_capacity(batch.parts.len());
         let mut run: Vec<Bytes> = Vec::new();
+        let mut permit = egress.reserve(self.expected(batch)).await;
         for part in &batch.parts {
             match self.frame(part) {
                 Some(frame) => {
-                    self.pack(&mut run, level, &mut frames).await?;
+                    self.pack(&mut run, level, &mut permit, &mut frames).await?;
                     frames.push(frame.clone());
                 }
                 None => run.push(part.body.clone()),
             }
         }
-        self.pack(&mut run, level, &mut frames).await?;
+        self.pack(&mut run, level, &mut permit, &mut frames).await?;
         Ok(Slices::new(frames))
     }
 
-    async fn pack(&self, run: &mut Vec<Bytes>, level: i32, frames: &mut Vec<Bytes>) -> io::Result<()> {
+    async fn pack(
+        &self,
+        run: &mut Vec<Bytes>,
+        level: i32,
+        permit: &mut EgressPermit,
+        frames: &mut Vec<Bytes>,
+    ) -> io::Result<()> {
         if !run.is_empty() {
             let slices = Slices::new(run.drain(..));
-            frames.push(compress_slices(self.compression, level, &slices).await?);
+            frames.push(compress_slices(self.compression, level, &slices, permit).await?);
         }
         Ok(())
+    }
+
+    /// What compressing the parts without a frame is expected to take.
+    fn expected(&self, batch: &Batch) -> usize {
+        let parts = batch.parts.iter().filter(|part| self.frame(part).is_none());
+        match parts.map(|part| part.body.len()).sum() {
+            0 => 0,
+            bytes => expected_bytes(self.compression, bytes),
+        }
     }
 
     fn frame<'a>(&self, part: &'a Part) -> Option<&'a Bytes> {
@@ -231,7 +247,7 @@ mod tests {
         let body = Bytes::from(vec![fill; len]);
         let frame = compression.map(|(compression, encoding)| Frame {
             encoding,
-            bytes: compress(compression, 1, [&body[..]], len).unwrap(),
+            bytes: compress(compression, 1, [&body[..]], len).unwrap().into(),
         });
         Part {
             body,
@@ -259,7 +275,10 @@ mod tests {
                 ],
             };
             assert!(pass.applies(&batch, compression));
-            let sent = pass.assemble(&batch, 1).await.unwrap();
+            let sent = pass
+                .assemble(&batch, 1, &Egress::new(Default::default()))
+                .await
+                .unwrap();
             let laid: Vec<u8> = sent.iter().flat_map(|slice| slice.to_vec()).collect();
             let content = inflate(compression, &laid, 1 << 20).unwrap();
             let expected: Vec<u8> = batch.parts.iter().flat_map(|part| part.body.to_vec()).collect();

@@ -14,7 +14,11 @@ use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 
 use crate::settings::{self, Extension, Settings};
 
-pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Result<Arc<dyn Exporter>, String> {
+pub(super) fn build(
+    exporter: &settings::Exporter,
+    settings: &Settings,
+    egress: &client::EgressPool,
+) -> Result<Arc<dyn Exporter>, String> {
     let text = |error: otlp::ExporterError| error.to_string();
     match exporter {
         settings::Exporter::OtlpGrpc(grpc) => {
@@ -26,6 +30,7 @@ pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Resul
                 compression: compression(grpc.compression, true),
                 compression_level: level(grpc.compression_params),
                 pass_through: pass_through(grpc.passthrough),
+                egress: egress.clone(),
                 timeout: timeout(grpc.timeout),
                 http2: http2(grpc.keepalive.as_ref(), grpc.connections),
                 ..Default::default()
@@ -59,6 +64,7 @@ pub(super) fn build(exporter: &settings::Exporter, settings: &Settings) -> Resul
                 compression: compression(http.compression, false),
                 compression_level: level(http.compression_params),
                 pass_through: pass_through(http.passthrough),
+                egress: egress.clone(),
                 encoding: match http.encoding {
                     settings::BodyEncoding::Proto => otlp::BodyEncoding::Protobuf,
                     settings::BodyEncoding::Json => otlp::BodyEncoding::Json,
