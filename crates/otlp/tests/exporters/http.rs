@@ -5,7 +5,7 @@ use std::time::Duration;
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTracePartialSuccess, ExportTraceServiceResponse,
 };
-use sluice_client::{Auth, Compression, Protocol, inflate};
+use sluice_client::{Auth, Compression, EgressPool, Protocol, inflate};
 use sluice_otlp::exporter::{BodyEncoding, HttpExporter, HttpExporterOptions, MAX_REQUEST_BYTES};
 
 use super::support::h1::{Reply, Server, Step};
@@ -382,6 +382,53 @@ async fn c6_requests_are_concurrent() {
     }
     for _ in 0..16 {
         server.seen.recv().await.unwrap();
+    }
+}
+
+/// Scenario: a pool for compressed bodies that one body fills, and two destinations that answer nothing.
+/// Guarantees: what is sent is charged until it is answered for; each destination has one body more than the pool
+/// holds, and no more than that.
+#[tokio::test(start_paused = true)]
+async fn bodies_wait_for_the_egress_pool_but_destinations_not_for_each_other() {
+    let (batch, _) = traces(1);
+    for (encoding, compression) in [
+        (BodyEncoding::Protobuf, Compression::Gzip),
+        (BodyEncoding::Json, Compression::None),
+        (BodyEncoding::Json, Compression::Zstd),
+    ] {
+        let pool = EgressPool::new(1 << 10);
+        let mut servers = [
+            Server::start([], Step::Stall).await,
+            Server::start([], Step::Stall).await,
+        ];
+        let mut under_way = tokio::task::JoinSet::new();
+        for server in &servers {
+            let exporter = std::sync::Arc::new(
+                HttpExporter::new(HttpExporterOptions {
+                    encoding,
+                    compression,
+                    egress: pool.clone(),
+                    ..options(&server.url())
+                })
+                .unwrap(),
+            );
+            for _ in 0..4 {
+                let (exporter, batch) = (exporter.clone(), batch.clone());
+                under_way.spawn(async move { export(&*exporter, &batch).await });
+            }
+        }
+        let mut seen = 0;
+        for server in &mut servers {
+            server.seen.recv().await.unwrap();
+            seen += 1;
+            while let Ok(Some(_)) = tokio::time::timeout(Duration::from_secs(1), server.seen.recv()).await {
+                seen += 1;
+            }
+        }
+        let in_pool = usize::from(pool.used() > 0);
+        assert_eq!(seen, servers.len() + in_pool, "{encoding:?} {compression:?}");
+        under_way.shutdown().await;
+        assert_eq!(pool.used(), 0);
     }
 }
 
