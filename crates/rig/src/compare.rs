@@ -5,6 +5,7 @@
 //! machine for itself. Ratios are made within a repeat. What could not be measured is in the report, with the
 //! reason.
 
+mod chart;
 mod html;
 mod machine;
 mod measure;
@@ -73,7 +74,7 @@ pub(crate) struct CompareArgs {
     /// Directory of peers.txt and of the gateways' configurations.
     #[arg(long, default_value = "deploy/compare")]
     configurations: PathBuf,
-    /// Directory for report.json, report.md, report.html and the logs.
+    /// Directory for report.json, report.md, report.html, report.svg and the logs.
     #[arg(long, default_value = "target/compare")]
     out: PathBuf,
     /// First of five ports on 127.0.0.1: gateway gRPC and HTTP, sink gRPC, HTTP and control.
@@ -85,7 +86,7 @@ pub(crate) struct CompareArgs {
     /// Show the scenarios and gateways, and end.
     #[arg(long)]
     list: bool,
-    /// Write report.md and report.html again from this report.json, and measure nothing.
+    /// Write the other reports again from this report.json, and measure nothing.
     #[arg(long, value_name = "FILE")]
     render: Option<PathBuf>,
 }
@@ -158,8 +159,9 @@ pub(crate) fn run(args: CompareArgs) -> Result<(), String> {
     }
     let name = |name: &str| out.join(name).display().to_string();
     eprintln!(
-        "\n{}\n{}\n{}",
+        "\n{}\n{}\n{}\n{}",
         name("report.html"),
+        name("report.svg"),
         name("report.md"),
         name("report.json")
     );
@@ -346,6 +348,7 @@ fn write(report: &Report, out: &Path) -> Result<(), String> {
         ("report.json", json),
         ("report.md", report.markdown()),
         ("report.html", html::page(report)),
+        ("report.svg", chart::picture(report)),
     ] {
         let path = out.join(name);
         fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;

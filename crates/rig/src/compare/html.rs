@@ -2,23 +2,12 @@
 
 use std::fmt::Write;
 
+use super::chart::{self, Bar, COLOURS, Chart, escape};
 use super::measure::Figures;
-use super::report::{Grid, Report, Row, Spread, Table, figure, heading, spread};
+use super::report::{Grid, Report, Spread, Table, heading};
 use super::scenario::Mode;
 
-/// Geometry of a chart, in SVG units.
-const WIDTH: f64 = 520.0;
-const LABEL_WIDTH: f64 = 130.0;
-/// Room for the figures behind the longest bar.
-const VALUE_WIDTH: f64 = 150.0;
-const BAR_HEIGHT: f64 = 18.0;
-const LINE_HEIGHT: f64 = 28.0;
-
 const STYLE: &str = "
-:root { --text: #1c1e21; --soft: #5f6670; --line: #d9dce1; --back: #ffffff; --panel: #f5f6f8; --bar: #9aa5b4;
-  --ours: #1769c2; --mark: #1c1e21; --warn: #a33a00 }
-@media (prefers-color-scheme: dark) { :root { --text: #e6e8eb; --soft: #a0a7b1; --line: #3a3f47; --back: #17191c;
-  --panel: #1f2226; --bar: #66717f; --ours: #4c9be8; --mark: #e6e8eb; --warn: #ff9d66 } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 72rem;
   margin: 2rem auto; padding: 0 1rem }
 h1 { font-size: 1.7rem; margin-bottom: .2rem } h2 { font-size: 1.25rem; margin-top: 2.6rem; border-top: 1px solid var(--line);
@@ -28,44 +17,18 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem } d
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(21rem, 1fr)); gap: 1rem }
 figure { margin: 0; background: var(--panel); border-radius: 6px; padding: .8rem }
 figure p { margin: .2rem 0 0; font-size: .85rem; color: var(--soft) }
-svg { width: 100%; height: auto; font: 13px system-ui, sans-serif } svg text { fill: var(--text) }
-.bar { fill: var(--bar) } .bar.ours { fill: var(--ours) } .bar.unequal { fill-opacity: .35; stroke: var(--bar) }
-.whisker { stroke: var(--mark); stroke-width: 1.5 }
+figure svg { width: 100%; height: auto }
 .scroll { overflow-x: auto; margin-top: 1rem } table { border-collapse: collapse; font-size: .85rem; white-space: nowrap }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--line) } td.wide { white-space: normal }
 code { font-size: .85rem; overflow-wrap: anywhere }
 ";
-
-/// Makes text safe between tags and in attributes.
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-}
-
-/// A chart: what it shows, and a figure for each gateway.
-struct Chart<'a> {
-    title: &'a str,
-    /// Which way is good.
-    note: &'a str,
-    bars: Vec<Bar<'a>>,
-}
-
-/// A gateway's figure.
-struct Bar<'a> {
-    gateway: &'a str,
-    figure: Spread,
-    /// Divided by the baseline's, where that was taken in the same repeats.
-    ratio: Option<f64>,
-}
 
 /// The whole page.
 pub(crate) fn page(report: &Report) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<title>Telemetry gateways at equal work</title>\n\
-         <style>{STYLE}</style>\n<h1>Telemetry gateways at equal work</h1>\n"
+         <style>{COLOURS}{STYLE}</style>\n<h1>Telemetry gateways at equal work</h1>\n"
     );
     page += &introduction(report);
     for table in report.tables() {
@@ -129,18 +92,7 @@ fn introduction(report: &Report) -> String {
 }
 
 fn section<'a>(report: &'a Report, table: &Table<'a>) -> String {
-    let rated = |figure: fn(&Figures) -> f64, ratio: fn(&Row<'a>) -> Option<Spread>| -> Vec<Bar<'a>> {
-        let rows = table.rows.iter().filter(|row| !row.figures.is_empty());
-        let bar = |row: &Row<'a>| Bar {
-            gateway: row.gateway,
-            figure: row.spread(figure),
-            // Next to itself the baseline needs no ratio.
-            ratio: ratio(row)
-                .filter(|_| row.gateway != report.baseline)
-                .map(|ratio| ratio.median),
-        };
-        rows.map(bar).collect()
-    };
+    let rated = |figure, ratio| chart::bars(report, table, figure, ratio);
     let bars = |figure: fn(&Figures) -> f64| rated(figure, |_| None);
     let cpu = Chart {
         title: "CPU seconds per million items",
@@ -191,85 +143,11 @@ fn section<'a>(report: &'a Report, table: &Table<'a>) -> String {
     );
     html += "<div class=\"charts\">\n";
     for chart in charts {
-        html += &chart.svg(report);
+        html += &chart.figure(report);
     }
     html += "</div>\n";
     html += &grid(&Grid::of(report, table));
     html
-}
-
-impl Chart<'_> {
-    fn svg(&self, report: &Report) -> String {
-        if self.bars.is_empty() {
-            return String::new();
-        }
-        let longest = self.bars.iter().map(|bar| bar.figure.most).fold(0.0, f64::max);
-        let scale = |value: f64| {
-            let room = WIDTH - LABEL_WIDTH - VALUE_WIDTH;
-            if longest > 0.0 {
-                value / longest * room
-            } else {
-                0.0
-            }
-        };
-        let height = LINE_HEIGHT * self.bars.len() as f64;
-        let mut svg = format!(
-            "<figure><h3>{title}</h3>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n",
-            title = escape(self.title)
-        );
-        for (
-            number,
-            Bar {
-                gateway,
-                figure: bar,
-                ratio,
-            },
-        ) in self.bars.iter().enumerate()
-        {
-            let top = LINE_HEIGHT * number as f64 + (LINE_HEIGHT - BAR_HEIGHT) / 2.0;
-            let middle = top + BAR_HEIGHT / 2.0;
-            let class = class(report, gateway);
-            let mut median = figure(bar.median);
-            if let Some(ratio) = ratio {
-                median += &format!(" ({} x)", figure(*ratio));
-            }
-            let end = LABEL_WIDTH + scale(bar.most.max(bar.median));
-            let _ = writeln!(
-                svg,
-                "<g><title>{name}: {value}</title><text x=\"{label_at}\" y=\"{text_at}\" text-anchor=\"end\">{name}</text>\
-                 <rect class=\"{class}\" x=\"{LABEL_WIDTH}\" y=\"{top}\" width=\"{width:.1}\" height=\"{BAR_HEIGHT}\" rx=\"2\"/>\
-                 <text x=\"{value_at:.1}\" y=\"{text_at}\">{median}</text></g>",
-                name = escape(gateway),
-                value = spread(*bar),
-                label_at = LABEL_WIDTH - 8.0,
-                text_at = middle + 4.5,
-                // So that what is small is still seen.
-                width = scale(bar.median).max(1.0),
-                value_at = end + 8.0,
-            );
-            if bar.least < bar.most {
-                let (least, most) = (LABEL_WIDTH + scale(bar.least), LABEL_WIDTH + scale(bar.most));
-                let _ = writeln!(
-                    svg,
-                    "<path class=\"whisker\" d=\"M{least:.1} {middle}H{most:.1}M{least:.1} {low}V{high}M{most:.1} {low}V{high}\"/>",
-                    low = middle - 4.0,
-                    high = middle + 4.0,
-                );
-            }
-        }
-        let _ = writeln!(svg, "</svg><p>{}</p></figure>", escape(self.note));
-        svg
-    }
-}
-
-fn class(report: &Report, gateway: &str) -> &'static str {
-    if report.remarks.iter().any(|(remarked, _)| remarked == gateway) {
-        "bar unequal"
-    } else if gateway.starts_with("sluice") {
-        "bar ours"
-    } else {
-        "bar"
-    }
 }
 
 fn grid(grid: &Grid) -> String {
@@ -325,7 +203,7 @@ fn scaling(report: &Report) -> String {
             note: "longer is better",
             bars: bars.collect(),
         };
-        html += &chart.svg(report);
+        html += &chart.figure(report);
     }
     html + "</div>\n"
 }
@@ -382,39 +260,6 @@ mod tests {
         assert_eq!(
             page.matches("<rect").count(),
             page.matches("</title><text").count()
-        );
-    }
-
-    /// Scenario: bars of 4 and 1, the larger one with a range up to 8.
-    /// Guarantees: lengths are in proportion to the medians, and the range fits beside its figure.
-    #[test]
-    fn bars_are_in_proportion() {
-        let bar = |gateway, median: f64, most: f64, ratio| Bar {
-            gateway,
-            figure: Spread {
-                median,
-                least: median,
-                most,
-            },
-            ratio,
-        };
-        let chart = Chart {
-            title: "t",
-            note: "n",
-            bars: vec![bar("a", 4.0, 8.0, None), bar("sluice", 1.0, 1.0, Some(0.25))],
-        };
-        let svg = chart.svg(&example());
-        let widths: Vec<f64> = svg
-            .split("width=\"")
-            .skip(1)
-            .map(|rest| rest.split('"').next().unwrap().parse().unwrap())
-            .collect();
-        assert_eq!(widths, [120.0, 30.0]);
-        assert_eq!(svg.matches("class=\"whisker\"").count(), 1);
-        assert_eq!(svg.matches("bar ours").count(), 1);
-        assert!(
-            svg.contains("H370.0") && svg.contains(">1.00 (0.250 x)<"),
-            "{svg}"
         );
     }
 }
