@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 use crate::http::get;
-use crate::{Config, eventually, within};
+use crate::{Cgroup, Config, eventually, within};
 
 /// A running gateway. Dropping it kills the process.
 #[derive(Debug)]
@@ -87,11 +87,27 @@ impl Gateway {
 
     /// The same, with more arguments.
     pub async fn start_with(config: &Config, arguments: &[&str]) -> Self {
+        Self::launch(config, arguments, Command::new(binary())).await
+    }
+
+    /// Starts it in a cgroup.
+    pub async fn start_in(config: &Config, cgroup: &Cgroup) -> Self {
+        // The shell moves itself, and becomes the gateway.
+        let mut shell = Command::new("sh");
+        shell
+            .arg("-c")
+            .arg(r#"echo 0 >"$0" && exec "$@""#)
+            .arg(cgroup.members())
+            .arg(binary());
+        Self::launch(config, &[], shell).await
+    }
+
+    async fn launch(config: &Config, arguments: &[&str], mut command: Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.yaml");
         let yaml = config.yaml();
         std::fs::write(&file, &yaml).unwrap();
-        let mut child = Command::new(binary())
+        let mut child = command
             .arg("--config")
             .arg(&file)
             .args(arguments)

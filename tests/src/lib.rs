@@ -10,6 +10,7 @@
 )]
 
 mod certificates;
+mod cgroup;
 mod config;
 mod gateway;
 mod grpc;
@@ -21,6 +22,7 @@ mod tree;
 mod wait;
 
 pub use certificates::{Authority, Identity, client_tls};
+pub use cgroup::Cgroup;
 pub use config::Config;
 pub use gateway::{Account, Exit, Gateway, Metrics};
 pub use grpc::{GrpcConnection, GrpcReply, code, frame, grpc_call};

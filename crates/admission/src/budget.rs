@@ -16,6 +16,11 @@
 //! and something is delivered; `budget/simulation.rs` shows it over thousands of seeds, and finds the deadlock when
 //! rule 2 is left out.
 //!
+//! **Capacity.** It can be set anew at any time, up to what the budget was made with, its *ceiling*
+//! ([`Budget::set_capacity`]). Less of it revokes nothing: nobody is granted anything until enough has come back. What
+//! can never fit is judged by the ceiling; what only the moment's capacity cannot hold is refused, not rejected
+//! ([`Denied::Shrunk`]), and at once, since waiting for it would hold up everybody behind.
+//!
 //! **Lanes.** A small *express* lane is for small requests only, so that huge bodies cannot starve everybody else.
 //!
 //! **Tenants.** While more than one tenant holds bytes, none may take more than [`TENANT_FACTOR`] times what is left
@@ -82,12 +87,14 @@ pub enum Denied {
     NeverFits(NeverFits),
     /// An older request needed what this one held: let go of all of it, and come back later.
     GaveWay,
+    /// It fits the ceiling and not the capacity of the moment, whatever others let go of: come back later.
+    Shrunk,
 }
 
 /// What a budget holds right now, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Capacity of both lanes together.
+    /// Capacity of both lanes together, as it is now; less than `used` for a while after it was set so.
     pub capacity: u64,
     /// Bytes held by live permits.
     pub used: u64,
@@ -107,22 +114,29 @@ pub struct Budget(Arc<Inner>);
 
 #[derive(Debug)]
 struct Lane {
-    capacity: u64,
+    /// Set under the lock of the line, and read without it: a reservation that crosses with a change may see either.
+    capacity: AtomicU64,
     used: AtomicU64,
 }
 
 impl Lane {
     fn new(capacity: u64) -> Self {
         Self {
-            capacity,
+            capacity: AtomicU64::new(capacity),
             used: AtomicU64::new(0),
         }
     }
 
+    fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
     fn try_take(&self, bytes: u64) -> bool {
+        // Nothing always fits, also where more is used than there is since the capacity was lowered.
+        let room = if bytes == 0 { u64::MAX } else { self.capacity() };
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
-            let Some(next) = used.checked_add(bytes).filter(|n| *n <= self.capacity) else {
+            let Some(next) = used.checked_add(bytes).filter(|n| *n <= room) else {
                 return false;
             };
             match self
@@ -148,6 +162,8 @@ impl Lane {
 
 #[derive(Debug)]
 struct Inner {
+    /// The most the capacity can be.
+    ceiling: u64,
     general: Lane,
     express: Lane,
     /// Waiters in all lines; read without the lock by the fast path. Whoever frees bytes sees a waiter, or the waiter
@@ -174,9 +190,10 @@ impl Budget {
 
     /// [`Budget::new`], counting `tenants` apart at most.
     pub(crate) fn with_tenants(capacity: u64, tenants: usize) -> Self {
-        let express = capacity / EXPRESS_SHARE;
+        let (general, express) = lanes(capacity);
         Self(Arc::new(Inner {
-            general: Lane::new(capacity - express),
+            ceiling: capacity,
+            general: Lane::new(general),
             express: Lane::new(express),
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
@@ -190,16 +207,33 @@ impl Budget {
         }))
     }
 
-    /// The largest reservation that can ever be granted, in bytes.
+    /// The largest reservation that can ever be granted, in bytes: that of the ceiling.
     pub fn largest(&self) -> u64 {
-        self.0.general.capacity
+        lanes(self.0.ceiling).0
+    }
+
+    /// The most its capacity can be, in bytes: what it was made with.
+    pub fn ceiling(&self) -> u64 {
+        self.0.ceiling
+    }
+
+    /// Sets the capacity, to the ceiling at most. More of it serves those who wait; less of it takes nothing from
+    /// anybody, and refuses of those who wait only who no longer fits at all.
+    pub fn set_capacity(&self, bytes: u64) {
+        let inner = &self.0;
+        let (general, express) = lanes(bytes.min(inner.ceiling));
+        // Who gets in line after this sees the new capacity, and who is in line already is served here.
+        let mut line = inner.line.lock();
+        inner.general.capacity.store(general, Ordering::Relaxed);
+        inner.express.capacity.store(express, Ordering::Relaxed);
+        self.serve(&mut line);
     }
 
     /// What the budget holds now.
     pub fn usage(&self) -> Usage {
         let inner = &self.0;
         Usage {
-            capacity: inner.general.capacity + inner.express.capacity,
+            capacity: inner.general.capacity() + inner.express.capacity(),
             used: inner.general.used.load(Ordering::Relaxed) + inner.express.used.load(Ordering::Relaxed),
             waiting_bytes: inner.waiting_bytes.load(Ordering::Relaxed),
             waiting: inner.waiting.load(Ordering::Relaxed),
@@ -242,6 +276,10 @@ impl Budget {
         let inner = &self.0;
         inner.general.look();
         inner.express.look();
+        let (general, express) = (inner.general.capacity(), inner.express.capacity());
+        if general < self.largest() {
+            line.turn_away(general);
+        }
         while let Some(first) = line.growing.first_entry() {
             let waiter = first.get();
             if waiter.slot.is_waiting() {
@@ -288,7 +326,7 @@ impl Budget {
             let overtakes_nobody = line.growing.is_empty() && line.new.is_empty();
             let lane = if overtakes_nobody && inner.take(&inner.general, *tenant, *bytes, true) {
                 Granted::General
-            } else if inner.is_over_share(&inner.express, *tenant, *bytes) {
+            } else if *bytes > express || inner.is_over_share(&inner.express, *tenant, *bytes) {
                 next += 1;
                 continue;
             } else if inner.take(&inner.express, *tenant, *bytes, false) {
@@ -320,23 +358,29 @@ impl Budget {
             let Some(oldest) = holders.next().filter(|oldest| oldest.age == age) else {
                 return;
             };
-            let used = inner.general.used.load(Ordering::Relaxed);
-            let mut free = inner.general.capacity.saturating_sub(used);
+            let wanted = inner.general.used.load(Ordering::Relaxed) + oldest.bytes;
+            let mut missing = wanted.saturating_sub(inner.general.capacity());
             for waiter in holders.rev() {
-                if free >= oldest.bytes {
+                if missing == 0 {
                     break;
                 }
-                free += waiter.held;
+                missing = missing.saturating_sub(waiter.held);
                 victims.push(waiter.slot.clone());
             }
-            if free < oldest.bytes {
+            if missing > 0 {
                 // What is missing is not theirs to give: complete bodies hold it, and it comes free with them.
                 return;
             }
         }
-        let gone = victims.iter().filter(|slot| slot.give_way()).count();
+        let gone = victims.iter().filter(|slot| slot.refuse(Denied::GaveWay)).count();
         inner.gave_way.fetch_add(gone as u64, Ordering::Relaxed);
     }
+}
+
+/// Capacity of the general and of the express lane, of both together.
+fn lanes(capacity: u64) -> (u64, u64) {
+    let express = capacity / EXPRESS_SHARE;
+    (capacity - express, express)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -373,7 +417,7 @@ impl Share {
 
 impl Inner {
     fn express_request_max(&self) -> u64 {
-        (self.express.capacity / EXPRESS_REQUEST_SHARE).min(EXPRESS_MAX_BYTES)
+        (self.express.capacity() / EXPRESS_REQUEST_SHARE).min(EXPRESS_MAX_BYTES)
     }
 
     fn tenant(&self, index: usize) -> usize {
@@ -411,7 +455,7 @@ impl Inner {
         if self.active_tenants.load(Ordering::Relaxed) <= alone || held == 0 {
             return false;
         }
-        let free = lane.capacity.saturating_sub(lane.used.load(Ordering::Relaxed));
+        let free = lane.capacity().saturating_sub(lane.used.load(Ordering::Relaxed));
         held + bytes > free.saturating_mul(TENANT_FACTOR)
     }
 }
@@ -464,7 +508,7 @@ impl Visitor {
                 largest,
             }));
         }
-        let share = self.enter(bytes, held).await.ok_or(Denied::GaveWay)?;
+        let share = self.enter(bytes, held).await?;
         Ok(self.permit(share))
     }
 

@@ -147,6 +147,11 @@ impl Visit<'_> {
                     "the memory budget is used up; this request gave way to an older one that needs {bytes} bytes or more; retry later"
                 )
             }
+            Ok(Err(Denied::Shrunk)) => {
+                format!(
+                    "the memory budget is lowered for now, to less than the {bytes} bytes that are needed; retry later"
+                )
+            }
             Err(_) => {
                 format!(
                     "the memory budget is used up; {bytes} bytes were not free within {wait:?}; retry later"

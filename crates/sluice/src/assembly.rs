@@ -11,19 +11,19 @@ use std::time::Duration;
 use sluice_admission::Budget;
 use sluice_client::EgressPool;
 use sluice_journal::{CursorSpec, Journal, Limits, OnFull};
+use sluice_memory::{Machine, Plan, Sampler, Sampling};
 use sluice_otlp::receiver::OtlpService;
 use sluice_payload::{Signal, Tenants};
 use sluice_pipeline::{
     AckLevel, BatchSettings, DeliverySettings, Exporter, Intake, RetrySettings, Route, deliver,
 };
-use sluice_server::{ConnectionSettings, Gate, Listener, Serve, ServerTls};
+use sluice_server::{ConnectionSettings, Gate, Listener, Serve, ServerTls, WAITING_PART};
 use sluice_telemetry::{Registry, Sample};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::admin::{HEALTH_BODIES, Page, Pages, Readiness};
 use crate::ledger::{Ledger, LedgerLine};
-use crate::memory;
 use crate::settings::{self, Ack, ComponentId, Extension, Pipeline, Receiver, Settings};
 
 /// How long a request waits for memory and for room in queues, all of its waits together, before it is
@@ -83,6 +83,7 @@ pub struct Gateway {
     receivers: Vec<JoinHandle<()>>,
     stop_receivers: watch::Sender<bool>,
     stop_pages: watch::Sender<bool>,
+    _sampling: Sampling,
 }
 
 /// What came of stopping.
@@ -102,9 +103,11 @@ impl Gateway {
     pub async fn start(settings: &Settings) -> Result<Gateway, StartError> {
         let registry = Registry::default();
         let readiness = Readiness::default();
-        let plan = memory::Plan::new(settings.memory);
-        let budget = Budget::new(plan.budget);
+        let machine = Machine::detect();
+        let plan = Plan::new(settings.memory, &machine, WAITING_PART);
+        let budget = Budget::new(plan.ceiling);
         let egress = EgressPool::new(plan.egress);
+        let sampler = Sampler::new(plan, machine, settings.memory_check_interval, &registry);
         let seed = u64::from(std::process::id());
         let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
 
@@ -181,12 +184,13 @@ impl Gateway {
             ledger,
             registry: registry.clone(),
             readiness,
-            budget,
+            budget: budget.clone(),
             journals: routes.iter().map(|(_, route)| route.journal.clone()).collect(),
             deliveries,
             receivers: Vec::new(),
             stop_receivers,
             stop_pages,
+            _sampling: sampler.start(budget),
         };
         gateway.serve_pages(settings, &pages_stopping).await?;
         for (id, receiver) in &settings.receivers {
@@ -434,8 +438,13 @@ fn export_process(registry: &Registry, budget: &Budget, egress: &EgressPool) {
         };
         add(
             "sluice_memory_budget_bytes",
-            "Capacity of the memory budget for received payloads.",
+            "Capacity of the memory budget for received payloads, as it is now.",
             usage.capacity as f64,
+        );
+        add(
+            "sluice_memory_budget_ceiling_bytes",
+            "The most it can be: the limit less what the process needs by itself.",
+            budget.ceiling() as f64,
         );
         add(
             "sluice_memory_reserved_bytes",
@@ -462,14 +471,14 @@ fn export_process(registry: &Registry, budget: &Budget, egress: &EgressPool) {
             "Bytes that waiting requests ask for.",
             usage.waiting_bytes as f64,
         );
-        if let Some(resident) = memory::resident_bytes() {
+        if let Some(resident) = sluice_memory::resident_bytes() {
             add(
                 "process_resident_memory_bytes",
                 "Resident memory.",
                 resident as f64,
             );
         }
-        if let Some(cpu) = memory::cpu_seconds() {
+        if let Some(cpu) = sluice_memory::cpu_seconds() {
             add("process_cpu_seconds_total", "CPU time used.", cpu);
         }
     });

@@ -303,8 +303,8 @@ impl Load<'_> {
         snapshot.refused = self.sent.refused();
         snapshot.budget_used = usage.used;
         snapshot.budget_capacity = usage.capacity;
-        snapshot.resident_bytes = crate::memory::resident_bytes();
-        snapshot.cpu_seconds = crate::memory::cpu_seconds();
+        snapshot.resident_bytes = sluice_memory::resident_bytes();
+        snapshot.cpu_seconds = sluice_memory::cpu_seconds();
         snapshot.disk_bytes = self.directory.bytes();
         for (flow, items) in snapshot.flows.iter_mut().zip(self.sent.items()) {
             flow.sent = items;

@@ -9,7 +9,6 @@ mod assembly;
 mod cli;
 mod demo;
 mod ledger;
-mod memory;
 mod serve;
 pub mod settings;
 

@@ -24,6 +24,7 @@ mod scope;
 mod service;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sluice_config::{Document, Node, Problem, Problems, Report, nearest};
 use sluice_payload::Signal;
@@ -43,7 +44,8 @@ pub use network::{
 };
 pub use outputs::{DebugExporter, FileCompression, FileExporter, FileFormat, Rotation, Verbosity};
 pub use pipelines::{Ack, Pipeline};
-pub use processors::{Batch, MemoryLimit, MemoryLimiter, Processor};
+pub use processors::{Batch, MemoryLimiter, Processor};
+pub use sluice_memory::MemoryLimit;
 pub use queue::{Batching, QueueBatch, Retry, SendingQueue, Sizer};
 pub use receivers::{
     Cors, GrpcServer, HttpServer, JsonMode, KeepaliveParameters, KeepalivePolicy, OtlpReceiver, Receiver,
@@ -67,6 +69,8 @@ pub struct Settings {
     pub pipelines: Vec<Pipeline>,
     /// The memory budget that `memory_limiter` asks for (the smallest, of several); `None`: ours.
     pub memory: Option<MemoryLimit>,
+    /// How often that one wants memory to be measured.
+    pub memory_check_interval: Option<Duration>,
     /// How sluice speaks about itself.
     pub telemetry: Telemetry,
     /// What the operator should know: for `validate` to print and the log to say at start.

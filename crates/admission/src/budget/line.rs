@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::{Share, Visitor};
+use super::{Denied, Share, Visitor};
 use crate::sync::Mutex;
 
 /// Everybody in line.
@@ -18,6 +18,22 @@ pub(super) struct Line {
     pub new: VecDeque<Waiter>,
     /// Small ones that hold nothing yet, in the order they asked.
     pub express: VecDeque<Waiter>,
+}
+
+impl Line {
+    /// Refuses who would not fit into a general lane of `capacity` bytes if everybody else let go of everything.
+    pub fn turn_away(&mut self, capacity: u64) {
+        let fits = |waiter: &Waiter| {
+            let fits = waiter.held.saturating_add(waiter.bytes) <= capacity;
+            if !fits {
+                waiter.slot.refuse(Denied::Shrunk);
+            }
+            fits
+        };
+        self.growing.retain(|_, waiter| fits(waiter));
+        self.new.retain(fits);
+        self.express.retain(fits);
+    }
 }
 
 /// One in line.
@@ -43,7 +59,7 @@ enum State {
     Waiting,
     Watched(Waker),
     Granted(Share),
-    GaveWay,
+    Refused(Denied),
     Left,
 }
 
@@ -61,8 +77,8 @@ impl Slot {
     }
 
     /// Tells the waiter to let go; whether it still waited.
-    pub fn give_way(&self) -> bool {
-        self.settle(State::GaveWay)
+    pub fn refuse(&self, why: Denied) -> bool {
+        self.settle(State::Refused(why))
     }
 
     fn settle(&self, outcome: State) -> bool {
@@ -70,7 +86,7 @@ impl Slot {
         let watcher = match &mut *state {
             State::Waiting => None,
             State::Watched(waker) => Some(waker.clone()),
-            State::Granted(_) | State::GaveWay | State::Left => return false,
+            State::Granted(_) | State::Refused(_) | State::Left => return false,
         };
         *state = outcome;
         drop(state);
@@ -96,18 +112,19 @@ impl<'a> Waiting<'a> {
 }
 
 impl Future for Waiting<'_> {
-    /// `None`: it gave way.
-    type Output = Option<Share>;
+    type Output = Result<Share, Denied>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Share>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Share, Denied>> {
         let mut state = self.slot.0.lock();
         match &mut *state {
             State::Granted(share) => {
                 let share = std::mem::take(share);
                 *state = State::Left;
-                Poll::Ready(Some(share))
+                Poll::Ready(Ok(share))
             }
-            State::GaveWay | State::Left => Poll::Ready(None),
+            State::Refused(why) => Poll::Ready(Err(*why)),
+            // Polled again after its end, which nobody does: refused in the way that asks for nothing.
+            State::Left => Poll::Ready(Err(Denied::GaveWay)),
             State::Waiting | State::Watched(_) => {
                 *state = State::Watched(cx.waker().clone());
                 Poll::Pending

@@ -1,4 +1,4 @@
-//! Every interleaving of a release and an arrival. The command is in docs/building.md.
+//! Every interleaving of a release, an arrival and a change of the capacity. The command is in docs/building.md.
 
 use std::future::Future;
 use std::pin::pin;
@@ -51,6 +51,68 @@ fn a_grant_that_crosses_with_leaving_comes_back() {
             let _ = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         }
         releasing.join().expect("it does not panic");
+        assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
+    });
+}
+
+/// Scenario: the capacity grows while somebody asks for what only the larger one has, and gets in line.
+/// Guarantees: whoever is in line is served by the growth, in every interleaving.
+#[test]
+fn growth_is_seen_by_who_gets_in_line() {
+    loom::model(|| {
+        let budget = Budget::with_tenants(CAPACITY, 1);
+        let held = budget.try_reserve(10).expect("it is free");
+        budget.set_capacity(12);
+        let growing = budget.clone();
+        let growing = thread::spawn(move || growing.set_capacity(CAPACITY));
+        let visitor = budget.visit(0);
+        let mut waiting = Box::pin(visitor.reserve(5, 0));
+        let mut cx = Context::from_waker(Waker::noop());
+        let first = waiting.as_mut().poll(&mut cx);
+        growing.join().expect("it does not panic");
+        let granted = match first {
+            Poll::Ready(granted) => granted,
+            Poll::Pending => match waiting.as_mut().poll(&mut cx) {
+                Poll::Ready(granted) => granted,
+                Poll::Pending => panic!("the growth was not seen"),
+            },
+        };
+        assert!(granted.is_ok());
+        drop(waiting);
+        drop((granted, held));
+        assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
+    });
+}
+
+/// Scenario: the capacity is lowered while somebody asks for more than will be left, and somebody else lets go.
+/// Guarantees: in every interleaving who asks is granted from the old capacity or refused for now, and never waits for
+/// what cannot come; nothing is granted from the old capacity afterwards; nothing stays behind.
+#[test]
+fn a_lowered_capacity_leaves_nobody_waiting_in_vain() {
+    loom::model(|| {
+        let budget = Budget::with_tenants(CAPACITY, 1);
+        let held = budget.try_reserve(6).expect("it is free");
+        let lowered = budget.clone();
+        let lowering = thread::spawn(move || {
+            lowered.set_capacity(8);
+            drop(held);
+        });
+        let visitor = budget.visit(0);
+        let mut waiting = Box::pin(visitor.reserve(10, 0));
+        let mut cx = Context::from_waker(Waker::noop());
+        let first = waiting.as_mut().poll(&mut cx);
+        lowering.join().expect("it does not panic");
+        let outcome = match first {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => match waiting.as_mut().poll(&mut cx) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending => panic!("it waits for what cannot come"),
+            },
+        };
+        assert!(matches!(outcome, Ok(_) | Err(Denied::Shrunk)));
+        drop(waiting);
+        drop(outcome);
+        assert!(budget.try_reserve(9).is_none() && budget.try_reserve(8).is_some());
         assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
     });
 }

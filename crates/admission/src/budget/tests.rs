@@ -252,3 +252,88 @@ async fn nobody_gives_way_in_vain() {
     }
     drop(holds);
 }
+
+/// Scenario: the capacity is lowered below what is held, then bytes come back one by one, then it is raised again.
+/// Guarantees: nothing is revoked; nothing but nothing is granted until enough came back; raising serves who waits.
+#[tokio::test]
+async fn a_lowered_capacity_takes_nothing_away() {
+    let budget = Budget::new(32 * MIB);
+    let mut held: Vec<_> = (0..15).map(|_| budget.try_reserve(2 * MIB).unwrap()).collect();
+    budget.set_capacity(16 * MIB);
+    let usage = budget.usage();
+    assert_eq!((usage.used, usage.capacity), (30 * MIB, 16 * MIB));
+    assert!(budget.visit(0).try_reserve(0, 0).is_some());
+    let waiting = spawn_reserve(&budget, 2 * MIB);
+    for _ in 0..8 {
+        held.pop();
+        settle().await;
+        assert!(!waiting.is_finished(), "{:?}", budget.usage());
+    }
+    let also_waiting = spawn_reserve(&budget, 15 * MIB);
+    settle().await;
+    held.pop();
+    let granted = waiting.await.unwrap().unwrap();
+    assert_eq!(budget.usage().used, 14 * MIB);
+    budget.set_capacity(64 * MIB);
+    assert_eq!(budget.usage().capacity, 32 * MIB, "the ceiling");
+    let also_granted = also_waiting.await.unwrap().unwrap();
+    drop((granted, also_granted, held));
+    assert_eq!(budget.usage().used, 0);
+}
+
+/// Scenario: requests that fit the ceiling and not the lowered capacity: one asks, one waits since before, one has
+/// part of what it needs; a small one waits behind them.
+/// Guarantees: they are refused for now, at once, not for good; who fits is not held up; what exceeds the ceiling is
+/// refused for good as ever.
+#[tokio::test]
+async fn what_fits_the_ceiling_only_is_refused_for_now() {
+    let budget = Budget::new(32 * MIB);
+    let grows = budget.visit(0);
+    let half = grows.try_reserve(9 * MIB, 0).unwrap();
+    let rest = budget.try_reserve(20 * MIB).unwrap();
+    let before = spawn_reserve(&budget, 20 * MIB);
+    let growing = tokio::spawn(async move { grows.reserve(9 * MIB, 9 * MIB).await });
+    settle().await;
+    budget.set_capacity(16 * MIB);
+    assert_eq!(before.await.unwrap().unwrap_err(), Denied::Shrunk);
+    assert_eq!(growing.await.unwrap().unwrap_err(), Denied::Shrunk);
+    let after = budget.visit(0).reserve(20 * MIB, 0).await.unwrap_err();
+    assert_eq!(after, Denied::Shrunk);
+    let never = budget.visit(0).reserve(31 * MIB, 0).await.unwrap_err();
+    assert!(matches!(never, Denied::NeverFits(NeverFits { largest, .. }) if largest == 30 * MIB));
+    drop((half, rest));
+    assert!(spawn_reserve(&budget, 15 * MIB).await.unwrap().is_ok());
+    assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
+}
+
+/// Scenario: two requests hold bytes and wait for more, while more is used than the lowered capacity has.
+/// Guarantees: the younger gives way only if what it holds makes up for that, too.
+#[tokio::test]
+async fn giving_way_counts_what_a_lowered_capacity_lacks() {
+    for (complete, gives_way) in [(6 * MIB, true), (12 * MIB, false)] {
+        let budget = Budget::new(32 * MIB);
+        let (older, younger) = (Arc::new(budget.visit(0)), budget.visit(0));
+        let older_holds = older.try_reserve(4 * MIB, 0).unwrap();
+        let younger_holds = younger.try_reserve(5 * MIB, 0).unwrap();
+        let complete = budget.try_reserve(complete).unwrap();
+        let rest = budget.try_reserve(2 * MIB).unwrap();
+        budget.set_capacity(16 * MIB);
+        let waits = older.clone();
+        let oldest = tokio::spawn(async move { waits.reserve(3 * MIB, 4 * MIB).await });
+        let younger = tokio::spawn(async move {
+            let more = younger.reserve(9 * MIB, 5 * MIB).await;
+            drop(younger_holds);
+            more
+        });
+        settle().await;
+        older.make_way();
+        settle().await;
+        assert_eq!(budget.usage().gave_way > 0, gives_way);
+        assert_eq!(younger.is_finished(), gives_way);
+        assert_eq!(oldest.is_finished(), gives_way);
+        drop((complete, rest, older_holds));
+        oldest.await.unwrap().unwrap();
+        let _ = younger.await.unwrap();
+        assert_eq!(budget.usage().used, 0);
+    }
+}

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use serde::Deserialize;
 use sluice_config::{Node, Report, Span, Spanned, decode, nearest};
+use sluice_memory::MemoryLimit;
 use sluice_payload::Signal;
 
 use super::extensions::{BasicAuth, Extension};
 use super::network::{Auth, ListenAddress};
-use super::processors::{MemoryLimit, Processor};
+use super::processors::{MemoryLimiter, Processor};
 use super::receivers::Receiver;
 use super::{ComponentId, Exporter, Kind, SendingQueue, Settings, catalogue};
 
@@ -232,6 +233,8 @@ pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: 
     }
     warn_unheard_results(settings, root, report);
     settings.memory = smallest_limit(settings, root, report);
+    let intervals = limiters(settings).map(|(_, limiter)| limiter.check_interval);
+    settings.memory_check_interval = intervals.filter(|interval| !interval.is_zero()).min();
     check_authenticators(settings, root, report);
     check_addresses(settings, root, report);
 }
@@ -312,17 +315,18 @@ fn warn_unheard_results(settings: &Settings, root: &Node, report: &mut Report) {
     }
 }
 
+fn limiters(settings: &Settings) -> impl Iterator<Item = (&ComponentId, &MemoryLimiter)> {
+    settings.processors.iter().filter_map(|(id, processor)| match processor {
+        Processor::MemoryLimiter(limiter) => Some((id, limiter)),
+        Processor::Batch(_) => None,
+    })
+}
+
 /// The process has one budget; of several limiters the smallest counts.
 fn smallest_limit(settings: &Settings, root: &Node, report: &mut Report) -> Option<MemoryLimit> {
-    let limiters = settings
-        .processors
-        .iter()
-        .filter_map(|(id, processor)| match processor {
-            Processor::MemoryLimiter(limiter) => limiter.limit().map(|limit| (id, limit)),
-            Processor::Batch(_) => None,
-        });
+    let limits = limiters(settings).filter_map(|(id, limiter)| Some((id, limiter.limit()?)));
     let mut smallest: Option<(&ComponentId, MemoryLimit)> = None;
-    for (id, limit) in limiters {
+    for (id, limit) in limits {
         let Some((known_id, known)) = smallest else {
             smallest = Some((id, limit));
             continue;

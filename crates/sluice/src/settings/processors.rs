@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use sluice_config::{Node, Report};
+use sluice_memory::MemoryLimit;
 
 use super::queue::{Batching, Sizer};
 use super::scope::Scope;
@@ -84,39 +85,21 @@ pub(super) fn batch(node: &Node, path: &str, report: &mut Report) -> Option<Batc
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct MemoryLimiter {
-    /// Read for the Collector's sake: the budget is exact at every request, nothing polls.
+    /// How often memory beside the budget is measured, at most 100 ms apart whatever this says. The budget itself
+    /// is exact at every request.
     pub check_interval: Duration,
     /// The limit in MiB; wins over `limit_percentage`.
     pub limit_mib: u64,
-    /// How far below the limit refusals begin, in MiB; 0: 20% of the limit.
+    /// How far below the limit the soft mark is, in MiB; 0: 20% of the limit.
     pub spike_limit_mib: u64,
     /// The limit in percent of the memory of the machine or container.
     pub limit_percentage: u32,
-    /// How far below the limit refusals begin, in percent of that memory.
+    /// How far below the limit the soft mark is, in percent of that memory.
     pub spike_limit_percentage: u32,
     /// Read for the Collector's sake: there is no garbage collector.
     pub min_gc_interval_when_soft_limited: Duration,
     /// Read for the Collector's sake: there is no garbage collector.
     pub min_gc_interval_when_hard_limited: Duration,
-}
-
-/// The memory budget a configuration asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MemoryLimit {
-    /// `limit` bytes for the process, refusals from `limit - spike` on.
-    Bytes {
-        /// The most the process may use.
-        limit: u64,
-        /// How far below that refusals begin.
-        spike: u64,
-    },
-    /// `limit` percent of the memory of the machine or container, refusals from `limit - spike` percent on.
-    Percentage {
-        /// The most the process may use, 1 to 100.
-        limit: u32,
-        /// How far below that refusals begin.
-        spike: u32,
-    },
 }
 
 impl MemoryLimiter {

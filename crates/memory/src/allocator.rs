@@ -1,0 +1,139 @@
+//! jemalloc: its figures, and giving its free pages back.
+//!
+//! In a process whose allocator is another one (tests of our libraries), jemalloc is linked and idle: it has nothing
+//! allocated, and its figures explain nothing.
+
+use tikv_jemalloc_ctl::{Error, background_thread, epoch, epoch_mib, stats};
+
+/// `MALLCTL_ARENAS_ALL`: in the place of an arena's number it means all of them.
+const ALL_ARENAS: usize = 4096;
+
+/// What jemalloc holds, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Handed out.
+    pub allocated: u64,
+    /// Pages that have something handed out in them.
+    pub active: u64,
+    /// Its own bookkeeping.
+    pub metadata: u64,
+    /// Pages that are backed by memory: active, bookkeeping, and free ones not given back yet.
+    pub resident: u64,
+    /// Address space it keeps without memory behind it.
+    pub retained: u64,
+}
+
+impl Figures {
+    /// Free pages that the kernel has not got back: what a purge can give it.
+    pub fn dirty(&self) -> u64 {
+        self.resident.saturating_sub(self.active + self.metadata)
+    }
+}
+
+/// The keys, looked up once.
+pub(crate) struct Allocator {
+    epoch: epoch_mib,
+    allocated: stats::allocated_mib,
+    active: stats::active_mib,
+    metadata: stats::metadata_mib,
+    resident: stats::resident_mib,
+    retained: stats::retained_mib,
+    purge: [usize; 3],
+    decay: [usize; 3],
+    /// Whether free pages go back by themselves: not with musl, where jemalloc has no threads of its own.
+    has_threads: bool,
+}
+
+impl Allocator {
+    /// Finds the keys.
+    ///
+    /// # Errors
+    /// A jemalloc without statistics.
+    pub fn new() -> Result<Self, Error> {
+        Ok(Self {
+            epoch: epoch::mib()?,
+            allocated: stats::allocated::mib()?,
+            active: stats::active::mib()?,
+            metadata: stats::metadata::mib()?,
+            resident: stats::resident::mib()?,
+            retained: stats::retained::mib()?,
+            purge: of_all_arenas(b"arena.0.purge\0")?,
+            decay: of_all_arenas(b"arena.0.decay\0")?,
+            has_threads: background_thread::read().unwrap_or(false),
+        })
+    }
+
+    /// The figures of now: what they are made of is added up again.
+    pub fn figures(&self) -> Result<Figures, Error> {
+        self.epoch.advance()?;
+        Ok(Figures {
+            allocated: self.allocated.read()? as u64,
+            active: self.active.read()? as u64,
+            metadata: self.metadata.read()? as u64,
+            resident: self.resident.read()? as u64,
+            retained: self.retained.read()? as u64,
+        })
+    }
+
+    /// Gives back what is due by `dirty_decay_ms`, where nobody else does.
+    pub fn tick(&self) {
+        if !self.has_threads {
+            call(&self.decay);
+        }
+    }
+
+    /// The call that gives all free pages back. It takes as long as the kernel needs for them: not for a reactor.
+    pub fn purging(&self) -> impl FnOnce() + Send + 'static {
+        let purge = self.purge;
+        move || call(&purge)
+    }
+}
+
+fn of_all_arenas(name: &[u8]) -> Result<[usize; 3], Error> {
+    let mut mib = [0; 3];
+    tikv_jemalloc_ctl::raw::name_to_mib(name, &mut mib)?;
+    mib[1] = ALL_ARENAS;
+    Ok(mib)
+}
+
+/// Makes a call that takes and returns nothing. It can only fail for a key that is not there, and these were found.
+#[allow(unsafe_code, reason = "jemalloc is called through C")]
+fn call(mib: &[usize; 3]) {
+    use std::ptr::null_mut;
+    // SAFETY: `mib` has the length it is said to have and came from `name_to_mib`, with the arena's number replaced by
+    // the one that jemalloc documents for all; null pointers and a length of zero are what these two calls demand.
+    unsafe { tikv_jemalloc_sys::mallctlbymib(mib.as_ptr(), mib.len(), null_mut(), null_mut(), null_mut(), 0) };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+    const BYTES: usize = 64 << 20;
+
+    /// Scenario: 64 MiB are allocated, written, and freed; then free pages are purged.
+    /// Guarantees: the figures follow: allocated and resident go up by it, allocated down at once, and after the purge
+    /// there are no free pages of that size left.
+    #[test]
+    fn figures_follow_and_purging_gives_back() {
+        let allocator = Allocator::new().unwrap();
+        let before = allocator.figures().unwrap();
+        let block = std::hint::black_box(vec![1u8; BYTES]);
+        let during = allocator.figures().unwrap();
+        assert!(during.allocated >= before.allocated + BYTES as u64, "{before:?} {during:?}");
+        assert!(during.resident >= BYTES as u64 && during.active >= BYTES as u64);
+        drop(block);
+        let freed = allocator.figures().unwrap();
+        assert!(freed.allocated < during.allocated - BYTES as u64 / 2);
+        allocator.tick();
+        allocator.purging()();
+        let purged = allocator.figures().unwrap();
+        assert!(purged.dirty() < BYTES as u64 / 2, "{purged:?}");
+        assert!(purged.resident <= during.resident - BYTES as u64 / 2, "{purged:?}");
+    }
+}

@@ -1,0 +1,23 @@
+//! Memory: what the process may use, what it does use, and a budget that follows.
+//!
+//! Promise: the budget's capacity is what the limit leaves after everything that no permit explains, so that permits
+//! and the rest stay within the limit together. What the rest is, is measured ten times a second: the allocator's
+//! figures, the kernel's of the process, and the cgroup's where one limits us. The capacity is lowered at once and
+//! raised slowly, in steps that do not provoke the next lowering; no request waits for any of this.
+//!
+//! Where to start: [`Machine::detect`] finds the limits, [`Plan::new`] makes figures of them and of what is configured,
+//! [`Sampler`] reads and acts, and between readings and acts is [`Controller`], which has neither clock nor files.
+
+mod allocator;
+mod cgroup;
+mod controller;
+mod limit;
+mod process;
+mod report;
+mod sampler;
+
+pub use cgroup::{Cgroup, Hierarchy};
+pub use controller::{Cause, Change, Charged, Controller, Decision, Readings};
+pub use limit::{Machine, MemoryLimit, Plan};
+pub use process::{cpu_seconds, resident_bytes};
+pub use sampler::{DEFAULT_INTERVAL, Sampler, Sampling};

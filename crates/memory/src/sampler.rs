@@ -1,0 +1,204 @@
+//! The shell around the controller: reads the figures, sets the budget, purges, says so.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sluice_admission::Budget;
+use sluice_telemetry::Registry;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::allocator::{Allocator, Figures};
+use crate::cgroup::Cgroup;
+use crate::controller::{Charged, Controller, Decision, Readings};
+use crate::limit::{Machine, Plan};
+use crate::process::{self, Pressure};
+use crate::report::{Latest, Report};
+
+/// How often memory is read, if nothing else is asked for: a gigabyte a second is seen before it is 100 MiB.
+pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Not more often than this: a reading costs some ten microseconds.
+const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Pressure is an average over ten seconds: reading it once in this many readings shows all there is to see.
+const PRESSURE_EVERY: u32 = 10;
+
+/// Where the figures come from; tests have a world of their own.
+trait Source: Send + 'static {
+    /// The readings of now but for the permits, and the rest of what there is to tell.
+    fn read(&mut self) -> (Readings, Latest);
+    /// Gives the allocator's free pages back, without holding up the caller.
+    fn purge(&mut self);
+}
+
+/// The process itself.
+struct Process {
+    /// None: a jemalloc without statistics. Then the kernel's figures must do.
+    allocator: Option<Allocator>,
+    cgroups: Vec<Cgroup>,
+    pressure_file: PathBuf,
+    pressure: Option<Pressure>,
+    readings: u32,
+}
+
+fn read_file(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+impl Process {
+    fn new(machine: &Machine) -> Self {
+        let allocator = Allocator::new();
+        if let Err(error) = &allocator {
+            tracing::warn!(%error, "the allocator has no figures; the memory budget follows the kernel's alone");
+        }
+        // The cgroup's own pressure says more than that of a machine it shares.
+        let pressure_file = (machine.cgroups.first())
+            .and_then(Cgroup::pressure_file)
+            .filter(|file| file.exists())
+            .unwrap_or_else(|| PathBuf::from("/proc/pressure/memory"));
+        Self {
+            allocator: allocator.ok(),
+            cgroups: machine.cgroups.clone(),
+            pressure_file,
+            pressure: None,
+            readings: 0,
+        }
+    }
+}
+
+impl Source for Process {
+    fn read(&mut self) -> (Readings, Latest) {
+        let figures = self.allocator.as_ref().and_then(|allocator| {
+            allocator.tick();
+            allocator.figures().ok()
+        });
+        let cgroup = (self.cgroups.iter())
+            .filter_map(|cgroup| Some((cgroup.usage(&read_file)?, cgroup.limit)))
+            .min_by_key(|(usage, limit)| limit.saturating_sub(usage.current - usage.reclaimable.min(usage.current)));
+        if self.readings.is_multiple_of(PRESSURE_EVERY) {
+            self.pressure = read_file(&self.pressure_file).and_then(|text| Pressure::parse(&text));
+        }
+        self.readings = self.readings.wrapping_add(1);
+        let readings = Readings {
+            permits: 0,
+            rss: process::resident_bytes().unwrap_or(0),
+            active: figures.map_or(0, |figures| figures.active),
+            dirty: figures.map_or(0, |figures| Figures::dirty(&figures)),
+            cgroup: cgroup.map(|(usage, limit)| Charged {
+                limit,
+                bytes: usage.current.saturating_sub(usage.reclaimable),
+            }),
+        };
+        let latest = Latest {
+            allocator: figures,
+            untracked: 0,
+            cgroup,
+            pressure: self.pressure,
+        };
+        (readings, latest)
+    }
+
+    fn purge(&mut self) {
+        if let Some(allocator) = &self.allocator {
+            // Its end is not waited for: the next reading shows what it gave.
+            drop(tokio::task::spawn_blocking(allocator.purging()));
+        }
+    }
+}
+
+/// Keeps a budget within what the limit leaves.
+#[derive(Debug)]
+pub struct Sampler {
+    plan: Plan,
+    machine: Machine,
+    interval: Duration,
+    report: Report,
+}
+
+/// A sampler at work; it stops when this is dropped, and the budget keeps the capacity it has.
+#[derive(Debug)]
+#[must_use = "dropping it stops the sampler"]
+pub struct Sampling(JoinHandle<()>);
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Sampler {
+    /// A sampler for `plan` on `machine`, whose figures `registry` shows. It reads every `interval`, but never less often
+    /// than [`DEFAULT_INTERVAL`].
+    pub fn new(plan: Plan, machine: Machine, interval: Option<Duration>, registry: &Registry) -> Self {
+        Self {
+            plan,
+            machine,
+            interval: interval.map_or(DEFAULT_INTERVAL, |asked| {
+                asked.clamp(LEAST_INTERVAL, DEFAULT_INTERVAL)
+            }),
+            report: Report::new(registry, plan),
+        }
+    }
+
+    /// Starts sampling for `budget`, which was made with the plan's ceiling.
+    pub fn start(self, budget: Budget) -> Sampling {
+        let source = Process::new(&self.machine);
+        Sampling(tokio::spawn(self.run(budget, source)))
+    }
+
+    async fn run(self, budget: Budget, mut source: impl Source) {
+        let mut controller = Controller::new(self.plan);
+        let mut ticks = tokio::time::interval(self.interval);
+        // A reading that comes late is one reading, not several.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let began = Instant::now();
+        loop {
+            ticks.tick().await;
+            // Before and after, and the larger: what is taken or given back meanwhile is not to look untracked.
+            let before = budget.usage().used;
+            let (mut readings, mut latest) = source.read();
+            readings.permits = before.max(budget.usage().used);
+            let decision = controller.read(began.elapsed(), &readings);
+            latest.untracked = decision.untracked;
+            *self.report.latest.lock() = latest;
+            self.act(&budget, &decision, &readings);
+            if decision.purge {
+                source.purge();
+                self.report.purges.add(1);
+            }
+        }
+    }
+
+    /// Makes the change; the first fall and the return to the ceiling are told, what is between them is for `debug`.
+    fn act(&self, budget: &Budget, decision: &Decision, readings: &Readings) {
+        let Some(change) = decision.change else { return };
+        budget.set_capacity(change.to);
+        let (from_mib, to_mib) = (change.from >> 20, change.to >> 20);
+        if change.to < change.from {
+            self.report.lowered.add(1);
+            if change.from == self.plan.ceiling {
+                tracing::warn!(
+                    from_mib,
+                    to_mib,
+                    untracked_mib = decision.untracked >> 20,
+                    permits_mib = readings.permits >> 20,
+                    rss_mib = readings.rss >> 20,
+                    "the memory budget is lowered: {}",
+                    change.cause.as_str()
+                );
+                return;
+            }
+        } else {
+            self.report.raised.add(1);
+            if change.to == self.plan.ceiling {
+                tracing::info!(to_mib, untracked_mib = decision.untracked >> 20, "the memory budget is whole again");
+                return;
+            }
+        }
+        tracing::debug!(from_mib, to_mib, untracked_mib = decision.untracked >> 20, "the memory budget follows");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::*;
+use crate::limit::MemoryLimit;
+
+const MIB: u64 = 1 << 20;
+
+/// A process with as much beside the budget as the test says.
+#[derive(Clone, Default)]
+struct World {
+    budget: Option<Budget>,
+    beside: Arc<AtomicU64>,
+    free: Arc<AtomicU64>,
+    purges: Arc<AtomicU32>,
+    reads: Arc<AtomicU32>,
+}
+
+impl Source for World {
+    fn read(&mut self) -> (Readings, Latest) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let used = self.budget.as_ref().unwrap().usage().used;
+        let active = used + self.beside.load(Ordering::Relaxed);
+        let dirty = self.free.load(Ordering::Relaxed);
+        let readings = Readings {
+            active,
+            dirty,
+            rss: active + dirty,
+            ..Readings::default()
+        };
+        (readings, Latest::default())
+    }
+
+    fn purge(&mut self) {
+        self.purges.fetch_add(1, Ordering::Relaxed);
+        self.free.store(0, Ordering::Relaxed);
+    }
+}
+
+struct Rig {
+    world: World,
+    budget: Budget,
+    registry: Registry,
+    _sampling: Sampling,
+}
+
+impl Rig {
+    fn start(interval: Option<Duration>) -> Self {
+        let machine = Machine {
+            total: 1 << 40,
+            cgroups: Vec::new(),
+        };
+        let limit = MemoryLimit::Bytes { limit: 256 * MIB, spike: 51 * MIB };
+        let plan = Plan::new(Some(limit), &machine);
+        let budget = Budget::new(plan.ceiling);
+        let world = World {
+            budget: Some(budget.clone()),
+            ..World::default()
+        };
+        let registry = Registry::default();
+        let sampler = Sampler::new(plan, machine, interval, &registry);
+        let sampling = Sampling(tokio::spawn(sampler.run(budget.clone(), world.clone())));
+        Self {
+            world,
+            budget,
+            registry,
+            _sampling: sampling,
+        }
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let text = self.registry.render();
+        let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+}
+
+/// Scenario: 100 MiB come beside the budget while a request waits for more than is left, and go again; the clock is the test's.
+/// Guarantees: the budget's capacity follows within a few readings, what waits is refused for now, and the capacity is whole
+/// again soon after; metrics count one fall and tell what is untracked.
+#[tokio::test(start_paused = true)]
+async fn the_budget_follows() {
+    let rig = Rig::start(None);
+    let _held = rig.budget.try_reserve(50 * MIB).unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.budget.usage().capacity, 240 * MIB);
+    rig.world.beside.store(110 * MIB, Ordering::Relaxed);
+    let budget = rig.budget.clone();
+    let waits = tokio::spawn(async move { budget.visit(0).reserve(200 * MIB, 0).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(rig.budget.usage().capacity, 146 * MIB);
+    assert!(waits.await.unwrap().is_err());
+    assert_eq!(rig.metric("sluice_memory_untracked_bytes"), 110 * MIB);
+    rig.world.beside.store(9 * MIB, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(rig.budget.usage().capacity, 240 * MIB);
+    assert_eq!(rig.metric("sluice_memory_budget_shrinks_total"), 1);
+    assert!(rig.metric("sluice_memory_budget_grows_total") >= 1);
+}
+
+/// Scenario: free pages above the soft mark.
+/// Guarantees: they are purged once, counted once, and the capacity stays.
+#[tokio::test(start_paused = true)]
+async fn free_pages_go_back() {
+    let rig = Rig::start(None);
+    rig.world.free.store(220 * MIB, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(rig.world.purges.load(Ordering::Relaxed), 1);
+    assert_eq!(rig.metric("sluice_memory_purges_total"), 1);
+    assert_eq!(rig.budget.usage().capacity, 240 * MIB);
+}
+
+/// Scenario: a `check_interval` of 20 ms, of nothing at all, of a second, none; then the sampler is dropped.
+/// Guarantees: ten readings a second at least, a hundred at most; none after the drop.
+#[tokio::test(start_paused = true)]
+async fn it_reads_as_often_as_asked_within_bounds() {
+    for (interval, reads) in [
+        (Some(Duration::from_millis(20)), 50),
+        (Some(Duration::ZERO), 100),
+        (Some(Duration::from_secs(1)), 10),
+        (None, 10),
+    ] {
+        let rig = Rig::start(interval);
+        tokio::time::sleep(Duration::from_millis(999)).await;
+        assert_eq!(rig.world.reads.load(Ordering::Relaxed), reads, "{interval:?}");
+        let world = rig.world.clone();
+        drop(rig);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(world.reads.load(Ordering::Relaxed), reads, "{interval:?}");
+    }
+}
+
+/// Scenario: the process itself is read.
+/// Guarantees: it has a size, its allocator has figures, and metrics show them under their names.
+#[tokio::test]
+async fn the_process_itself_has_figures() {
+    let machine = Machine::detect();
+    let registry = Registry::default();
+    let plan = Plan::new(None, &machine);
+    let sampler = Sampler::new(plan, machine.clone(), None, &registry);
+    let (readings, latest) = Process::new(&machine).read();
+    *sampler.report.latest.lock() = latest;
+    assert!(readings.rss > MIB && readings.active > 0, "{readings:?}");
+    assert!(latest.allocator.unwrap().allocated > 0);
+    let text = registry.render();
+    for name in [
+        "sluice_memory_limit_bytes",
+        "sluice_memory_soft_limit_bytes",
+        "sluice_memory_untracked_bytes",
+        "sluice_memory_allocated_bytes",
+        "sluice_memory_active_bytes",
+        "sluice_memory_resident_bytes",
+        "sluice_memory_retained_bytes",
+        "sluice_memory_fragmentation_ratio",
+        "sluice_memory_budget_shrinks_total",
+        "sluice_memory_budget_grows_total",
+        "sluice_memory_purges_total",
+    ] {
+        assert!(text.contains(&format!("\n{name} ")), "{name} in\n{text}");
+    }
+}
