@@ -23,7 +23,8 @@ impl Cgroup {
             let fields: Vec<&str> = line.split(' ').collect();
             let [_, point, kind, options, ..] = fields[..] else { continue };
             let v2 = kind == "cgroup2";
-            if !v2 && !(kind == "cgroup" && options.split(',').any(|option| option == "memory")) {
+            let v1 = kind == "cgroup" && options.split(',').any(|option| option == "memory");
+            if !v1 && !v2 {
                 continue;
             }
             let outer = Path::new(point).join(&name);

@@ -74,7 +74,8 @@ impl Machine {
         self.tightest().map_or(self.total, |cgroup| cgroup.limit)
     }
 
-    fn tightest(&self) -> Option<&Cgroup> {
+    /// The cgroup that has the least limit.
+    pub(crate) fn tightest(&self) -> Option<&Cgroup> {
         self.cgroups.iter().min_by_key(|cgroup| cgroup.limit)
     }
 

@@ -75,7 +75,7 @@ impl Source for Process {
         });
         let cgroup = (self.cgroups.iter())
             .filter_map(|cgroup| Some((cgroup.usage(&read_file)?, cgroup.limit)))
-            .min_by_key(|(usage, limit)| limit.saturating_sub(usage.current - usage.reclaimable.min(usage.current)));
+            .min_by_key(|(usage, limit)| limit.saturating_sub(usage.current.saturating_sub(usage.reclaimable)));
         if self.readings.is_multiple_of(PRESSURE_EVERY) {
             self.pressure = read_file(&self.pressure_file).and_then(|text| Pressure::parse(&text));
         }
@@ -144,6 +144,13 @@ impl Sampler {
     /// Starts sampling for `budget`, which was made with the plan's ceiling.
     pub fn start(self, budget: Budget) -> Sampling {
         let source = Process::new(&self.machine);
+        let cgroup = self.machine.tightest().map(|cgroup| cgroup.dir.display());
+        tracing::info!(
+            limit_mib = self.plan.limit >> 20,
+            soft_limit_mib = self.plan.soft >> 20,
+            cgroup = cgroup.as_ref().map(tracing::field::display),
+            "memory planned with"
+        );
         Sampling(tokio::spawn(self.run(budget, source)))
     }
 

@@ -47,7 +47,7 @@ impl World {
     }
 
     fn readings(&self) -> Readings {
-        let active = self.permits + self.base + self.permits / 1000 * self.per_mille;
+        let active = self.permits + self.base + self.permits * self.per_mille / 1000;
         Readings {
             permits: self.permits,
             rss: active,
