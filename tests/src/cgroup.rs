@@ -21,7 +21,9 @@ impl Cgroup {
         let mut reasons = vec!["no cgroup file system with a memory controller is mounted".to_owned()];
         for line in mounts.lines() {
             let fields: Vec<&str> = line.split(' ').collect();
-            let [_, point, kind, options, ..] = fields[..] else { continue };
+            let [_, point, kind, options, ..] = fields[..] else {
+                continue;
+            };
             let v2 = kind == "cgroup2";
             let v1 = kind == "cgroup" && options.split(',').any(|option| option == "memory");
             if !v1 && !v2 {
@@ -45,10 +47,13 @@ impl Cgroup {
         let write = |path: PathBuf, text: &str| {
             std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
         };
-        let make = |path: &Path| {
-            std::fs::create_dir(path).map_err(|error| format!("{}: {error}", path.display()))
+        let make =
+            |path: &Path| std::fs::create_dir(path).map_err(|error| format!("{}: {error}", path.display()));
+        let limit = if self.v2 {
+            "memory.max"
+        } else {
+            "memory.limit_in_bytes"
         };
-        let limit = if self.v2 { "memory.max" } else { "memory.limit_in_bytes" };
         if self.v2 {
             write(top.join("cgroup.subtree_control"), "+memory")?;
         }
@@ -68,8 +73,16 @@ impl Cgroup {
 
     /// The most that was ever charged, in bytes; `None` where the kernel does not say (v2 before 5.19).
     pub fn peak(&self) -> Option<u64> {
-        let name = if self.v2 { "memory.peak" } else { "memory.max_usage_in_bytes" };
-        std::fs::read_to_string(self.outer.join(name)).ok()?.trim().parse().ok()
+        let name = if self.v2 {
+            "memory.peak"
+        } else {
+            "memory.max_usage_in_bytes"
+        };
+        std::fs::read_to_string(self.outer.join(name))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     }
 }
 

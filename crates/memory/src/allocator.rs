@@ -102,7 +102,9 @@ fn call(mib: &[usize; 3]) {
     use std::ptr::null_mut;
     // SAFETY: `mib` has the length it is said to have and came from `name_to_mib`, with the arena's number replaced by
     // the one that jemalloc documents for all; null pointers and a length of zero are what these two calls demand.
-    unsafe { tikv_jemalloc_sys::mallctlbymib(mib.as_ptr(), mib.len(), null_mut(), null_mut(), null_mut(), 0) };
+    unsafe {
+        tikv_jemalloc_sys::mallctlbymib(mib.as_ptr(), mib.len(), null_mut(), null_mut(), null_mut(), 0)
+    };
 }
 
 #[cfg(test)]
@@ -125,7 +127,10 @@ mod tests {
         let before = allocator.figures().unwrap();
         let block = std::hint::black_box(vec![1u8; BYTES]);
         let during = allocator.figures().unwrap();
-        assert!(during.allocated >= before.allocated + BYTES as u64, "{before:?} {during:?}");
+        assert!(
+            during.allocated >= before.allocated + BYTES as u64,
+            "{before:?} {during:?}"
+        );
         assert!(during.resident >= BYTES as u64 && during.active >= BYTES as u64);
         drop(block);
         let freed = allocator.figures().unwrap();
@@ -134,6 +139,9 @@ mod tests {
         allocator.purging()();
         let purged = allocator.figures().unwrap();
         assert!(purged.dirty() < BYTES as u64 / 2, "{purged:?}");
-        assert!(purged.resident <= during.resident - BYTES as u64 / 2, "{purged:?}");
+        assert!(
+            purged.resident <= during.resident - BYTES as u64 / 2,
+            "{purged:?}"
+        );
     }
 }

@@ -46,14 +46,19 @@ pub(crate) struct Usage {
 impl Cgroup {
     /// All that limit this process, the innermost first.
     pub(crate) fn detect(read: &dyn Fn(&Path) -> Option<String>) -> Vec<Cgroup> {
-        let (Some(membership), Some(mounts)) =
-            (read(Path::new("/proc/self/cgroup")), read(Path::new("/proc/self/mountinfo")))
-        else {
+        let (Some(membership), Some(mounts)) = (
+            read(Path::new("/proc/self/cgroup")),
+            read(Path::new("/proc/self/mountinfo")),
+        ) else {
             return Vec::new();
         };
         let limited = |dir: PathBuf, hierarchy| {
             let limit = limit(&dir, hierarchy, read)?;
-            Some(Cgroup { dir, hierarchy, limit })
+            Some(Cgroup {
+                dir,
+                hierarchy,
+                limit,
+            })
         };
         [Hierarchy::V2, Hierarchy::V1]
             .into_iter()
@@ -119,7 +124,11 @@ fn limit(dir: &Path, hierarchy: Hierarchy, read: &dyn Fn(&Path) -> Option<String
             [number("memory.limit_in_bytes"), above.map(|(_, limit)| limit)]
         }
     };
-    limits.into_iter().flatten().min().filter(|limit| *limit < UNLIMITED)
+    limits
+        .into_iter()
+        .flatten()
+        .min()
+        .filter(|limit| *limit < UNLIMITED)
 }
 
 /// The directories of the process's cgroup and of its ancestors, innermost first, as far as they are mounted.
@@ -183,7 +192,9 @@ impl Mount {
     fn below(&self, path: &Path) -> Option<PathBuf> {
         let below = path.strip_prefix(&self.root).ok()?;
         // `/../sibling`: outside of the namespace's root, and so of the mount.
-        let inside = below.components().all(|part| matches!(part, Component::Normal(_)));
+        let inside = below
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
         inside.then(|| below.to_owned())
     }
 }
@@ -194,7 +205,9 @@ fn unescape(text: &str) -> String {
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
         out.push_str(&rest[..at]);
-        let code = rest.get(at + 1..at + 4).and_then(|code| u8::from_str_radix(code, 8).ok());
+        let code = rest
+            .get(at + 1..at + 4)
+            .and_then(|code| u8::from_str_radix(code, 8).ok());
         match code {
             Some(code) => {
                 out.push(char::from(code));

@@ -79,8 +79,12 @@ impl Cause {
     /// In words.
     pub fn as_str(self) -> &'static str {
         match self {
-            Cause::Process => "the process holds memory beside the budget (connections, compression, fragmentation)",
-            Cause::Cgroup => "the cgroup is charged with more than this process's budget (sockets, kernel, neighbours)",
+            Cause::Process => {
+                "the process holds memory beside the budget (connections, compression, fragmentation)"
+            }
+            Cause::Cgroup => {
+                "the cgroup is charged with more than this process's budget (sockets, kernel, neighbours)"
+            }
         }
     }
 }
@@ -208,9 +212,13 @@ impl Controller {
         let spare = limit.saturating_sub(soft);
         // How far the process or its cgroup is above the soft mark.
         let above = |used: u64, limit: u64| used.saturating_sub(limit.saturating_sub(spare));
-        let cgroup = readings.cgroup.map_or(0, |charged| above(charged.bytes, charged.limit));
+        let cgroup = readings
+            .cgroup
+            .map_or(0, |charged| above(charged.bytes, charged.limit));
         let above = above(readings.rss, limit).max(cgroup);
-        let is_due = self.purged_at.is_none_or(|at| now.saturating_sub(at) >= PURGE_EVERY);
+        let is_due = self
+            .purged_at
+            .is_none_or(|at| now.saturating_sub(at) >= PURGE_EVERY);
         let is_pressing = above >= spare - spare / 4;
         let purge = above > 0 && readings.dirty >= limit / PURGE_SHARE && (is_due || is_pressing);
         if purge {
@@ -225,7 +233,10 @@ fn most(limit: u64, untracked: u64, readings: &Readings) -> (u64, Cause) {
     let process = limit.saturating_sub(untracked);
     // The allocator's free pages are charged too, and go back when they have to.
     let cgroup = readings.cgroup.map_or(u64::MAX, |charged| {
-        let other = charged.bytes.saturating_sub(readings.dirty).saturating_sub(readings.permits);
+        let other = charged
+            .bytes
+            .saturating_sub(readings.dirty)
+            .saturating_sub(readings.permits);
         charged.limit.saturating_sub(other)
     });
     match cgroup < process {

@@ -155,9 +155,7 @@ mod tests {
     #[test]
     fn the_budget_is_what_the_process_leaves() {
         let host = machine(32768 * MIB, &[]);
-        let plan = |limit, spike| {
-            Plan::new(Some(MemoryLimit::Bytes { limit, spike }), &host)
-        };
+        let plan = |limit, spike| Plan::new(Some(MemoryLimit::Bytes { limit, spike }), &host);
         let ordinary = plan(256 * MIB, 51 * MIB);
         assert_eq!((ordinary.limit, ordinary.soft), (256 * MIB, 205 * MIB));
         assert_eq!((ordinary.ceiling, ordinary.floor), (240 * MIB, 8 * MIB));
@@ -178,7 +176,10 @@ mod tests {
         let plan = Plan::new(Some(MemoryLimit::Percentage { limit: 80, spike: 20 }), &boxed);
         assert_eq!(plan.limit, 512 * MIB / 100 * 80);
         assert_eq!(plan.soft, plan.limit - 512 * MIB / 100 * 20);
-        let above = MemoryLimit::Bytes { limit: 960 * MIB, spike: 96 * MIB };
+        let above = MemoryLimit::Bytes {
+            limit: 960 * MIB,
+            spike: 96 * MIB,
+        };
         let plan = Plan::new(Some(above), &boxed);
         assert_eq!((plan.limit, plan.soft), (480 * MIB, 432 * MIB));
         assert_eq!(Plan::new(None, &boxed).limit, 512 * MIB / 100 * 50);

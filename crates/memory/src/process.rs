@@ -46,9 +46,7 @@ impl Pressure {
     pub fn parse(text: &str) -> Option<Self> {
         let share = |kind: &str| {
             let line = text.lines().find(|line| line.split(' ').next() == Some(kind))?;
-            let percent = line
-                .split(' ')
-                .find_map(|field| field.strip_prefix("avg10="))?;
+            let percent = line.split(' ').find_map(|field| field.strip_prefix("avg10="))?;
             Some(percent.parse::<f64>().ok()? / 100.0)
         };
         Some(Self {

@@ -24,6 +24,10 @@ const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 /// Pressure is an average over ten seconds: reading it once in this many readings shows all there is to see.
 const PRESSURE_EVERY: u32 = 10;
 
+/// What an operator is told of: a capacity below so many 32nds of the ceiling, and one above again.
+const TELL_LOWERED_BELOW: u64 = 28;
+const TELL_BACK_FROM: u64 = 29;
+
 /// Where the figures come from; tests have a world of their own.
 trait Source: Send + 'static {
     /// The readings of now but for the permits, and the rest of what there is to tell.
@@ -75,7 +79,9 @@ impl Source for Process {
         });
         let cgroup = (self.cgroups.iter())
             .filter_map(|cgroup| Some((cgroup.usage(&read_file)?, cgroup.limit)))
-            .min_by_key(|(usage, limit)| limit.saturating_sub(usage.current.saturating_sub(usage.reclaimable)));
+            .min_by_key(|(usage, limit)| {
+                limit.saturating_sub(usage.current.saturating_sub(usage.reclaimable))
+            });
         if self.readings.is_multiple_of(PRESSURE_EVERY) {
             self.pressure = read_file(&self.pressure_file).and_then(|text| Pressure::parse(&text));
         }
@@ -156,6 +162,7 @@ impl Sampler {
 
     async fn run(self, budget: Budget, mut source: impl Source) {
         let mut controller = Controller::new(self.plan);
+        let mut told = false;
         let mut ticks = tokio::time::interval(self.interval);
         // A reading that comes late is one reading, not several.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -169,7 +176,7 @@ impl Sampler {
             let decision = controller.read(began.elapsed(), &readings);
             latest.untracked = decision.untracked;
             *self.report.latest.lock() = latest;
-            self.act(&budget, &decision, &readings);
+            self.act(&budget, &decision, &readings, &mut told);
             if decision.purge {
                 source.purge();
                 self.report.purges.add(1);
@@ -177,33 +184,35 @@ impl Sampler {
         }
     }
 
-    /// Makes the change; the first fall and the return to the ceiling are told, what is between them is for `debug`.
-    fn act(&self, budget: &Budget, decision: &Decision, readings: &Readings) {
+    /// Makes the change. A capacity that is much lower and one that is back are told once, what is between for `debug`.
+    fn act(&self, budget: &Budget, decision: &Decision, readings: &Readings, told: &mut bool) {
         let Some(change) = decision.change else { return };
         budget.set_capacity(change.to);
-        let (from_mib, to_mib) = (change.from >> 20, change.to >> 20);
-        if change.to < change.from {
-            self.report.lowered.add(1);
-            if change.from == self.plan.ceiling {
-                tracing::warn!(
-                    from_mib,
-                    to_mib,
-                    untracked_mib = decision.untracked >> 20,
-                    permits_mib = readings.permits >> 20,
-                    rss_mib = readings.rss >> 20,
-                    "the memory budget is lowered: {}",
-                    change.cause.as_str()
-                );
-                return;
-            }
-        } else {
-            self.report.raised.add(1);
-            if change.to == self.plan.ceiling {
-                tracing::info!(to_mib, untracked_mib = decision.untracked >> 20, "the memory budget is whole again");
-                return;
-            }
+        match change.to < change.from {
+            true => self.report.lowered.add(1),
+            false => self.report.raised.add(1),
         }
-        tracing::debug!(from_mib, to_mib, untracked_mib = decision.untracked >> 20, "the memory budget follows");
+        let (from_mib, to_mib) = (change.from >> 20, change.to >> 20);
+        let untracked_mib = decision.untracked >> 20;
+        let ceiling_mib = self.plan.ceiling >> 20;
+        let part = self.plan.ceiling / 32;
+        if !*told && change.to < part * TELL_LOWERED_BELOW {
+            *told = true;
+            tracing::warn!(
+                to_mib,
+                ceiling_mib,
+                untracked_mib,
+                permits_mib = readings.permits >> 20,
+                rss_mib = readings.rss >> 20,
+                "the memory budget is lowered: {}",
+                change.cause.as_str()
+            );
+        } else if *told && change.to >= part * TELL_BACK_FROM {
+            *told = false;
+            tracing::info!(to_mib, ceiling_mib, untracked_mib, "the memory budget is back");
+        } else {
+            tracing::debug!(from_mib, to_mib, untracked_mib, "the memory budget follows");
+        }
     }
 }
 

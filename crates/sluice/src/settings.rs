@@ -45,7 +45,6 @@ pub use network::{
 pub use outputs::{DebugExporter, FileCompression, FileExporter, FileFormat, Rotation, Verbosity};
 pub use pipelines::{Ack, Pipeline};
 pub use processors::{Batch, MemoryLimiter, Processor};
-pub use sluice_memory::MemoryLimit;
 pub use queue::{Batching, QueueBatch, Retry, SendingQueue, Sizer};
 pub use receivers::{
     Cors, GrpcServer, HttpServer, JsonMode, KeepaliveParameters, KeepalivePolicy, OtlpReceiver, Receiver,
@@ -53,6 +52,7 @@ pub use receivers::{
 };
 pub use redact::{is_secret, print_config};
 pub use service::{LogEncoding, LogLevel, Logs, Metrics, Telemetry};
+pub use sluice_memory::MemoryLimit;
 
 /// Everything the assembly needs to know, checked.
 #[derive(Clone, Debug, Default)]

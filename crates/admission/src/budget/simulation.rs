@@ -116,7 +116,8 @@ async fn request(
 async fn resize(budget: Budget, live: Rc<Cell<u32>>, mut random: Random) {
     const LOOK: Duration = Duration::from_millis(10);
     let lanes = |budget: &Budget| {
-        [&budget.0.general, &budget.0.express].map(|lane| (lane.used.load(Ordering::Relaxed), lane.capacity()))
+        [&budget.0.general, &budget.0.express]
+            .map(|lane| (lane.used.load(Ordering::Relaxed), lane.capacity()))
     };
     while live.get() > 0 {
         budget.set_capacity(budget.ceiling() / 8 + random.below(budget.ceiling()));
@@ -125,7 +126,10 @@ async fn resize(budget: Budget, live: Rc<Cell<u32>>, mut random: Random) {
             sleep(LOOK).await;
             let now = lanes(&budget);
             for ((used, capacity), (before, _)) in now.into_iter().zip(before) {
-                assert!(used <= capacity.max(before), "{before}, then {used} of {capacity}");
+                assert!(
+                    used <= capacity.max(before),
+                    "{before}, then {used} of {capacity}"
+                );
             }
             before = now;
         }
@@ -247,7 +251,10 @@ fn everybody_ends_while_the_capacity_changes() {
         shrunk += u64::from(outcome.shrunk);
         all += u64::from(outcome.delivered + outcome.gave_way + outcome.shrunk + outcome.timed_out);
     }
-    assert!(delivered * 3 > all * 2, "{delivered} of {all}, {shrunk} for the capacity");
+    assert!(
+        delivered * 3 > all * 2,
+        "{delivered} of {all}, {shrunk} for the capacity"
+    );
     assert!(shrunk > 0, "no capacity was too small for anybody");
 }
 

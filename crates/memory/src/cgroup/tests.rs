@@ -42,7 +42,10 @@ fn every_ancestor_of_a_service_counts() {
         ("/sys/fs/cgroup/edge.slice/memory.max", "536870912\n"),
         ("/sys/fs/cgroup/edge.slice/memory.high", "max\n"),
         ("/sys/fs/cgroup/edge.slice/sluice.service/memory.max", "max\n"),
-        ("/sys/fs/cgroup/edge.slice/sluice.service/memory.high", "805306368\n"),
+        (
+            "/sys/fs/cgroup/edge.slice/sluice.service/memory.high",
+            "805306368\n",
+        ),
     ]);
     assert_eq!(
         limits(&read),
@@ -115,7 +118,10 @@ fn a_hybrid_host_is_limited_by_v1() {
         ),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", &unlimited),
         ("/sys/fs/cgroup/memory/box/memory.limit_in_bytes", "134217728\n"),
-        ("/sys/fs/cgroup/memory/box/f58702997cda/memory.limit_in_bytes", "268435456\n"),
+        (
+            "/sys/fs/cgroup/memory/box/f58702997cda/memory.limit_in_bytes",
+            "268435456\n",
+        ),
         ("/sys/fs/cgroup/unified/cgroup.controllers", "hugetlb\n"),
     ]);
     assert_eq!(
@@ -209,5 +215,11 @@ fn what_the_kernel_can_take_back_is_told_apart() {
     );
     let v1 = "cache 1\nrss 1\ninactive_file 5\nactive_file 6\ntotal_rss 1\ntotal_inactive_file 1048576\ntotal_active_file 2097152\n";
     assert_eq!(usage(9, v1, Hierarchy::V1).reclaimable, 3 * MIB);
-    assert_eq!(usage(9, "", Hierarchy::V2), Usage { current: 9, ..Usage::default() });
+    assert_eq!(
+        usage(9, "", Hierarchy::V2),
+        Usage {
+            current: 9,
+            ..Usage::default()
+        }
+    );
 }

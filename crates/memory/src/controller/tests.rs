@@ -16,7 +16,13 @@ fn plan(limit_mib: u64) -> Plan {
         cgroups: Vec::new(),
     };
     let limit = limit_mib * MIB;
-    Plan::new(Some(MemoryLimit::Bytes { limit, spike: limit / 5 }), &machine)
+    Plan::new(
+        Some(MemoryLimit::Bytes {
+            limit,
+            spike: limit / 5,
+        }),
+        &machine,
+    )
 }
 
 /// A process that holds `base` bytes untracked, and `per_mille` bytes more for each thousand of permits. Its clients
@@ -73,7 +79,10 @@ impl World {
     }
 
     fn rises(&self) -> usize {
-        self.changes.iter().filter(|(_, change)| change.to > change.from).count()
+        self.changes
+            .iter()
+            .filter(|(_, change)| change.to > change.from)
+            .count()
     }
 
     fn falls(&self) -> usize {
@@ -157,13 +166,18 @@ fn purging_is_for_need_and_use() {
     };
     let purges = |readings: Readings| {
         let mut controller = Controller::new(plan(256));
-        (1..=10).filter(|tick| controller.read(TICK * *tick, &readings).purge).count()
+        (1..=10)
+            .filter(|tick| controller.read(TICK * *tick, &readings).purge)
+            .count()
     };
     assert_eq!(purges(readings(250, 30, None)), 10);
     assert_eq!(purges(readings(220, 30, None)), 1);
     assert_eq!(purges(readings(250, 2, None)), 0);
     assert_eq!(purges(readings(200, 30, None)), 0);
-    let full = Charged { limit: 512 * MIB, bytes: 480 * MIB };
+    let full = Charged {
+        limit: 512 * MIB,
+        bytes: 480 * MIB,
+    };
     assert_eq!(purges(readings(100, 30, Some(full))), 1);
 }
 
@@ -196,7 +210,10 @@ fn the_cgroup_counts_as_a_whole() {
             rss: 110 * MIB,
             active: 110 * MIB,
             dirty: 0,
-            cgroup: Some(Charged { limit: 512 * MIB, bytes: charged_mib * MIB }),
+            cgroup: Some(Charged {
+                limit: 512 * MIB,
+                bytes: charged_mib * MIB,
+            }),
         };
         controller.read(TICK * tick, &readings).change
     };
@@ -227,7 +244,11 @@ fn what_grows_with_the_permits_does_not_make_it_swing() {
         assert_eq!(world.changes.len(), changes, "{per_mille}: {:?}", world.changes);
         // Most of what there is can be used.
         let best = 236 * MIB * 1000 / (1000 + per_mille);
-        assert!(world.controller.capacity() >= best * 9 / 10, "{per_mille}: {} of {best}", world.controller.capacity());
+        assert!(
+            world.controller.capacity() >= best * 9 / 10,
+            "{per_mille}: {} of {best}",
+            world.controller.capacity()
+        );
     }
 }
 

@@ -52,7 +52,10 @@ impl Rig {
             total: 1 << 40,
             cgroups: Vec::new(),
         };
-        let limit = MemoryLimit::Bytes { limit: 256 * MIB, spike: 51 * MIB };
+        let limit = MemoryLimit::Bytes {
+            limit: 256 * MIB,
+            spike: 51 * MIB,
+        };
         let plan = Plan::new(Some(limit), &machine);
         let budget = Budget::new(plan.ceiling);
         let world = World {
@@ -72,7 +75,10 @@ impl Rig {
 
     fn metric(&self, name: &str) -> u64 {
         let text = self.registry.render();
-        let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")))
+            .unwrap();
         line.rsplit_once(' ').unwrap().1.parse().unwrap()
     }
 }

@@ -316,10 +316,13 @@ fn warn_unheard_results(settings: &Settings, root: &Node, report: &mut Report) {
 }
 
 fn limiters(settings: &Settings) -> impl Iterator<Item = (&ComponentId, &MemoryLimiter)> {
-    settings.processors.iter().filter_map(|(id, processor)| match processor {
-        Processor::MemoryLimiter(limiter) => Some((id, limiter)),
-        Processor::Batch(_) => None,
-    })
+    settings
+        .processors
+        .iter()
+        .filter_map(|(id, processor)| match processor {
+            Processor::MemoryLimiter(limiter) => Some((id, limiter)),
+            Processor::Batch(_) => None,
+        })
 }
 
 /// The process has one budget; of several limiters the smallest counts.
