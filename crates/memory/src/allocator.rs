@@ -5,6 +5,23 @@
 
 use tikv_jemalloc_ctl::{Error, background_thread, epoch, epoch_mib, stats};
 
+/// An allocation that jemalloc keeps in its arena of large ones (`oversize_threshold` in the executable).
+const LARGE_BYTES: usize = 1 << 20;
+
+/// Has large buffers given back to the kernel when they are freed, and everything else a second later by jemalloc's
+/// own thread.
+///
+/// Whether it gives large buffers back at once jemalloc decides when it makes their arena, and it does so only as long as
+/// that thread is not running: so the arena is made first. Large bodies that come and go within a second would otherwise
+/// stay resident several times over: 416 MiB for a limit of 256 (docs/decisions.md).
+///
+/// # Errors
+/// What jemalloc says: with musl it has no thread. Then a [`crate::Sampler`] gives back what is due.
+pub fn prepare_allocator() -> Result<(), String> {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
+    background_thread::write(true).map_err(|error| error.to_string())
+}
+
 /// `MALLCTL_ARENAS_ALL`: in the place of an arena's number it means all of them.
 const ALL_ARENAS: usize = 4096;
 

@@ -16,6 +16,7 @@ mod process;
 mod report;
 mod sampler;
 
+pub use allocator::prepare_allocator;
 pub use cgroup::{Cgroup, Hierarchy};
 pub use controller::{Cause, Change, Charged, Controller, Decision, Readings};
 pub use limit::{Machine, MemoryLimit, Plan};

@@ -12,6 +12,9 @@ const BASELINE_BYTES: u64 = 16 << 20;
 /// The smallest budget that is any use: one request of ordinary size, a few times over.
 const MIN_CAPACITY_BYTES: u64 = 8 << 20;
 
+/// The part of the memory that is set aside for compressed bodies on their way out: what is received compresses to a tenth.
+const EGRESS_PART: u64 = 16;
+
 /// Without a limit in the configuration, the share of the machine or container that is planned with.
 const DEFAULT_SHARE_PERCENT: u64 = 50;
 
@@ -95,17 +98,19 @@ pub struct Plan {
     pub limit: u64,
     /// From here on the allocator's free pages go back to the kernel at once.
     pub soft: u64,
-    /// What the process needs beside the budget, at least.
-    pub baseline: u64,
-    /// The most the budget can have.
+    /// For compressed bodies on their way out.
+    pub egress: u64,
+    /// The most that the budget, for received payloads, can have: what everything else leaves of the limit.
     pub ceiling: u64,
     /// The least the budget has, whatever else is used: requests keep passing, if slowly.
     pub floor: u64,
 }
 
 impl Plan {
-    /// A plan for this machine and this configured limit; without one, half of the memory, at most 2 GiB.
-    pub fn new(configured: Option<MemoryLimit>, machine: &Machine) -> Self {
+    /// A plan for this machine and this configured limit; without one, half of the memory, at most 2 GiB. For each
+    /// `waiting_part` bytes of the budget one byte is set aside for what requests that wait for memory have already sent,
+    /// which connections hold.
+    pub fn new(configured: Option<MemoryLimit>, machine: &Machine, waiting_part: u64) -> Self {
         let percent = |percent: u32| machine.bytes() / 100 * u64::from(percent);
         let (asked, spike) = match configured {
             Some(MemoryLimit::Bytes { limit, spike }) => (limit, spike),
@@ -118,12 +123,14 @@ impl Plan {
         let limit = asked.min(machine.usable());
         // Where the limit had to be lowered, its spike is lowered with it.
         let spike = u128::from(spike) * u128::from(limit) / u128::from(asked.max(1));
-        let ceiling = limit.saturating_sub(BASELINE_BYTES).max(MIN_CAPACITY_BYTES);
+        let available = limit.saturating_sub(BASELINE_BYTES);
+        let egress = available / EGRESS_PART;
+        let budget = (available - egress) / (waiting_part + 1) * waiting_part;
         Self {
             limit,
             soft: limit.saturating_sub(spike as u64),
-            baseline: BASELINE_BYTES,
-            ceiling,
+            egress: egress.max(MIN_CAPACITY_BYTES / EGRESS_PART),
+            ceiling: budget.max(MIN_CAPACITY_BYTES),
             floor: MIN_CAPACITY_BYTES,
         }
     }
@@ -137,6 +144,7 @@ mod tests {
     use crate::cgroup::Hierarchy;
 
     const MIB: u64 = 1 << 20;
+    const WAITING_PART: u64 = 8;
 
     fn machine(total: u64, limits: &[u64]) -> Machine {
         let cgroup = |limit: &u64| Cgroup {
@@ -151,19 +159,26 @@ mod tests {
     }
 
     /// Scenario: a limit in MiB, in percent, none, and one too small to be any use, on a machine without cgroups.
-    /// Guarantees: what the process needs itself is taken off, the soft mark is the spike below, and the budget is never zero.
+    /// Guarantees: what the process, bodies on their way out and connections need is taken off, the soft mark is the spike
+    /// below, and the budget is never zero.
     #[test]
     fn the_budget_is_what_the_process_leaves() {
         let host = machine(32768 * MIB, &[]);
-        let plan = |limit, spike| Plan::new(Some(MemoryLimit::Bytes { limit, spike }), &host);
+        let plan = |limit, spike| Plan::new(Some(MemoryLimit::Bytes { limit, spike }), &host, WAITING_PART);
         let ordinary = plan(256 * MIB, 51 * MIB);
         assert_eq!((ordinary.limit, ordinary.soft), (256 * MIB, 205 * MIB));
-        assert_eq!((ordinary.ceiling, ordinary.floor), (240 * MIB, 8 * MIB));
+        let (ceiling, egress) = (ordinary.ceiling, ordinary.egress);
+        assert_eq!((ceiling / MIB, egress / MIB, ordinary.floor), (200, 15, 8 * MIB));
+        assert!(ceiling + ceiling / WAITING_PART + egress + BASELINE_BYTES <= 256 * MIB);
         assert_eq!(plan(MIB, 0).ceiling, MIN_CAPACITY_BYTES);
-        let half = Plan::new(Some(MemoryLimit::Percentage { limit: 50, spike: 10 }), &host);
+        let half = Plan::new(
+            Some(MemoryLimit::Percentage { limit: 50, spike: 10 }),
+            &host,
+            WAITING_PART,
+        );
         assert_eq!(half.limit, 32768 * MIB / 100 * 50);
         assert_eq!(half.soft, half.limit - 32768 * MIB / 100 * 10);
-        let none = Plan::new(None, &host);
+        let none = Plan::new(None, &host, WAITING_PART);
         assert_eq!((none.limit, none.soft), (2048 * MIB, 2048 * MIB - 2048 * MIB / 5));
     }
 
@@ -173,16 +188,20 @@ mod tests {
     #[test]
     fn percent_are_of_the_cgroup() {
         let boxed = machine(32768 * MIB, &[1000 * MIB, 512 * MIB]);
-        let plan = Plan::new(Some(MemoryLimit::Percentage { limit: 80, spike: 20 }), &boxed);
+        let plan = Plan::new(
+            Some(MemoryLimit::Percentage { limit: 80, spike: 20 }),
+            &boxed,
+            WAITING_PART,
+        );
         assert_eq!(plan.limit, 512 * MIB / 100 * 80);
         assert_eq!(plan.soft, plan.limit - 512 * MIB / 100 * 20);
         let above = MemoryLimit::Bytes {
             limit: 960 * MIB,
             spike: 96 * MIB,
         };
-        let plan = Plan::new(Some(above), &boxed);
+        let plan = Plan::new(Some(above), &boxed, WAITING_PART);
         assert_eq!((plan.limit, plan.soft), (480 * MIB, 432 * MIB));
-        assert_eq!(Plan::new(None, &boxed).limit, 512 * MIB / 100 * 50);
+        assert_eq!(Plan::new(None, &boxed, WAITING_PART).limit, 512 * MIB / 100 * 50);
     }
 
     /// Scenario: a cgroup with as much as the machine, one with less; no /proc.

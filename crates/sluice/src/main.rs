@@ -6,7 +6,7 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Memory goes back to the kernel a second after it was freed, by a thread of jemalloc's own; allocations of 1 MiB and
-/// more are kept apart and given back at once (`memory::prepare_allocator` in the library). The number of arenas is not
+/// more are kept apart and given back at once (`sluice_memory::prepare_allocator`). The number of arenas is not
 /// measured yet.
 #[allow(
     unsafe_code,

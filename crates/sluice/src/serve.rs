@@ -9,7 +9,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::assembly::{Gateway, signals};
 use crate::cli::complain;
-use crate::memory;
 use crate::settings::{self, LogLevel, Settings};
 
 /// One thread on one core, a worker a core on more (docs/decisions.md has the figures).
@@ -38,8 +37,8 @@ pub(crate) fn serve(settings: &Settings, deadline: Duration) -> ExitCode {
         settings::LogEncoding::Json => LogEncoding::Json,
     };
     init_logging(level, encoding);
-    if let Err(error) = memory::prepare_allocator() {
-        tracing::warn!(%error, "jemalloc's thread did not start: freed memory goes back to the kernel later than it should");
+    if let Err(error) = sluice_memory::prepare_allocator() {
+        tracing::warn!(%error, "jemalloc's thread did not start: the memory sampler gives freed memory back in its place");
     }
     let runtime = match runtime() {
         Ok(runtime) => runtime,

@@ -182,6 +182,7 @@ fn a_full_gateway_is_mapped() {
             spike: 128 << 20
         })
     );
+    assert_eq!(settings.memory_check_interval, Some(Duration::from_secs(1)));
     let traces = settings
         .pipelines
         .iter()

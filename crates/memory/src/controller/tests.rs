@@ -7,6 +7,9 @@ use crate::limit::{Machine, MemoryLimit};
 
 const MIB: u64 = 1 << 20;
 
+/// What connections hold for requests that wait, one part in so many.
+const WAITING_PART: u64 = 8;
+
 /// How often the sampler reads.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -22,6 +25,7 @@ fn plan(limit_mib: u64) -> Plan {
             spike: limit / 5,
         }),
         &machine,
+        WAITING_PART,
     )
 }
 
@@ -103,13 +107,13 @@ fn the_capacity_falls_at_once_and_comes_back() {
     world.base += 100 * MIB;
     world.tick();
     let change = world.tick().change.unwrap();
-    assert_eq!((change.from, change.to), (240 * MIB, 256 * MIB - 109 * MIB));
+    assert_eq!((change.from, change.to), (200 * MIB, 256 * MIB - 109 * MIB));
     assert_eq!(change.cause, Cause::Process);
     world.run(Duration::from_secs(10));
     assert_eq!(world.changes.len(), 1);
     world.base -= 100 * MIB;
     world.run(Duration::from_secs(30));
-    assert_eq!(world.controller.capacity(), 240 * MIB);
+    assert_eq!(world.controller.capacity(), 200 * MIB);
     assert_eq!(world.falls(), 1);
     let rises = world.rises();
     world.run(Duration::from_secs(600));

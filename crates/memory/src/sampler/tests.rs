@@ -56,7 +56,7 @@ impl Rig {
             limit: 256 * MIB,
             spike: 51 * MIB,
         };
-        let plan = Plan::new(Some(limit), &machine);
+        let plan = Plan::new(Some(limit), &machine, 8);
         let budget = Budget::new(plan.ceiling);
         let world = World {
             budget: Some(budget.clone()),
@@ -91,7 +91,7 @@ async fn the_budget_follows() {
     let rig = Rig::start(None);
     let _held = rig.budget.try_reserve(50 * MIB).unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.budget.usage().capacity, 240 * MIB);
+    assert_eq!(rig.budget.usage().capacity, 200 * MIB);
     rig.world.beside.store(110 * MIB, Ordering::Relaxed);
     let budget = rig.budget.clone();
     let waits = tokio::spawn(async move { budget.visit(0).reserve(200 * MIB, 0).await });
@@ -101,7 +101,7 @@ async fn the_budget_follows() {
     assert_eq!(rig.metric("sluice_memory_untracked_bytes"), 110 * MIB);
     rig.world.beside.store(9 * MIB, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!(rig.budget.usage().capacity, 240 * MIB);
+    assert_eq!(rig.budget.usage().capacity, 200 * MIB);
     assert_eq!(rig.metric("sluice_memory_budget_shrinks_total"), 1);
     assert!(rig.metric("sluice_memory_budget_grows_total") >= 1);
 }
@@ -115,7 +115,7 @@ async fn free_pages_go_back() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(rig.world.purges.load(Ordering::Relaxed), 1);
     assert_eq!(rig.metric("sluice_memory_purges_total"), 1);
-    assert_eq!(rig.budget.usage().capacity, 240 * MIB);
+    assert_eq!(rig.budget.usage().capacity, 200 * MIB);
 }
 
 /// Scenario: a `check_interval` of 20 ms, of nothing at all, of a second, none; then the sampler is dropped.
@@ -144,7 +144,7 @@ async fn it_reads_as_often_as_asked_within_bounds() {
 async fn the_process_itself_has_figures() {
     let machine = Machine::detect();
     let registry = Registry::default();
-    let plan = Plan::new(None, &machine);
+    let plan = Plan::new(None, &machine, 8);
     let sampler = Sampler::new(plan, machine.clone(), None, &registry);
     let (readings, latest) = Process::new(&machine).read();
     *sampler.report.latest.lock() = latest;
