@@ -212,6 +212,12 @@ impl Gateway {
         within(&format!("the gateway says {text:?}"), said).await;
     }
 
+    /// The status of a page of its health check.
+    pub async fn probe(&self, path: &str) -> u16 {
+        let reply = within(path, get(self.bound("health_check"), path)).await;
+        reply.unwrap_or_else(|| panic!("{path} does not answer")).status
+    }
+
     /// A page of its metrics server.
     async fn page(&self, path: &str) -> String {
         let reply = within(path, get(self.bound("metrics"), path)).await;
@@ -271,6 +277,22 @@ impl Gateway {
             }
         }
         sum
+    }
+
+    /// What each tenant had accepted and delivered at one exporter over all pipelines; every account must balance.
+    pub async fn tenants(&self, exporter: &str) -> BTreeMap<String, (u64, u64)> {
+        let page: serde_json::Value = serde_json::from_str(&self.page("/ledger").await).unwrap();
+        let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let lines = page["exporters"].as_array().unwrap().iter();
+        for line in lines.filter(|line| line["exporter"] == exporter) {
+            for (tenant, account) in line["tenants"].as_object().unwrap() {
+                assert_eq!(account["balanced"], true, "{tenant}: {account}");
+                let sum = sums.entry(tenant.clone()).or_default();
+                sum.0 += account["accepted"].as_u64().unwrap();
+                sum.1 += account["delivered"].as_u64().unwrap();
+            }
+        }
+        sums
     }
 
     /// Waits until nothing is queued and returns the accounts.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sluice_admission::Budget;
+use sluice_admission::{Budget, GuardSettings, Tracker};
 use sluice_client::Slices;
 use sluice_journal::{CursorSpec, Journal, Limits, OnFull};
 use sluice_loadgen::Signal;
@@ -64,6 +64,7 @@ impl BatchPath {
                 },
                 retry: RetrySettings::default(),
                 max_in_flight: MAX_IN_FLIGHT,
+                latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
             };
             tokio::spawn(deliver(
                 cursor,

@@ -25,11 +25,13 @@
 //!
 //! **Tenants.** While more than one tenant holds bytes, none may take more than [`TENANT_FACTOR`] times what is left
 //! free: one that floods the gateway stops short of filling it, whatever it sends, and every other finds room
-//! (dynamic thresholds, after Choudhury and Hahne, 1998). A tenant that is alone has the whole budget.
+//! (dynamic thresholds, after Choudhury and Hahne, 1998). A tenant that is alone has the whole budget, unless room is
+//! kept for those that come later ([`Budget::keep_room_for_tenants`]). A request that is over its tenant's share while
+//! others of that tenant hold bytes waits for those: nobody else waits behind it or gives way to it.
 
 mod line;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -176,6 +178,8 @@ struct Inner {
     visits: AtomicU64,
     /// Whether any visitor was of a tenant other than the first.
     has_tenants: AtomicBool,
+    /// Whether a tenant that is alone leaves room for others.
+    keeps_room: AtomicBool,
     tenants: Box<[AtomicU64]>,
     /// Tenants that hold anything.
     active_tenants: AtomicUsize,
@@ -201,6 +205,7 @@ impl Budget {
             gave_way: AtomicU64::new(0),
             visits: AtomicU64::new(0),
             has_tenants: AtomicBool::new(false),
+            keeps_room: AtomicBool::new(false),
             tenants: (0..tenants.max(1)).map(|_| AtomicU64::new(0)).collect(),
             active_tenants: AtomicUsize::new(0),
             line: Mutex::new(Line::default()),
@@ -247,6 +252,12 @@ impl Budget {
         self.0.held_by(self.0.tenant(tenant))
     }
 
+    /// From now on a tenant that is alone stops at its share too: those that come after a flood, in front of a
+    /// destination that takes nothing, find a fifth of the budget free.
+    pub fn keep_room_for_tenants(&self) {
+        self.0.keeps_room.store(true, Ordering::Relaxed);
+    }
+
     /// Whether somebody waits: who holds bytes without using them should let go.
     pub fn is_contended(&self) -> bool {
         self.0.waiting.load(Ordering::Relaxed) > 0
@@ -280,22 +291,26 @@ impl Budget {
         if general < self.largest() {
             line.turn_away(general);
         }
-        while let Some(first) = line.growing.first_entry() {
-            let waiter = first.get();
-            if waiter.slot.is_waiting() {
-                if !inner.take(&inner.general, waiter.tenant, waiter.bytes, false) {
-                    break;
-                }
-                self.grant(waiter, Granted::General);
-            }
-            first.remove();
-        }
+        // Somebody waits for bytes of the general lane that any request may give back.
+        let mut blocked = false;
+        let held_in_line = line.held_in_line();
         line.growing.retain(|_, waiter| {
-            let served = waiter.express && inner.take(&inner.express, waiter.tenant, waiter.bytes, false);
-            if served {
-                self.grant(waiter, Granted::Express);
+            if !waiter.slot.is_waiting() {
+                return false;
             }
-            !served
+            if inner.waits_for_its_own(waiter, &held_in_line) {
+                return true;
+            }
+            let lane = if !blocked && inner.take(&inner.general, waiter.tenant, waiter.bytes, false) {
+                Granted::General
+            } else if waiter.express && inner.take(&inner.express, waiter.tenant, waiter.bytes, false) {
+                Granted::Express
+            } else {
+                blocked = true;
+                return true;
+            };
+            self.grant(waiter, lane);
+            false
         });
         line.new.retain(|waiter| waiter.slot.is_waiting());
         if inner.has_tenants.load(Ordering::Relaxed) {
@@ -306,7 +321,7 @@ impl Budget {
             line.new = first;
         }
         let mut next = 0;
-        while line.growing.is_empty() && next < line.new.len() {
+        while !blocked && next < line.new.len() {
             let Waiter { bytes, tenant, .. } = &line.new[next];
             if inner.is_over_share(&inner.general, *tenant, *bytes) {
                 // Others need not wait for a tenant that has its share.
@@ -316,15 +331,14 @@ impl Budget {
                     self.grant(&waiter, Granted::General);
                 }
             } else {
-                break;
+                blocked = true;
             }
         }
         line.express.retain(|waiter| waiter.slot.is_waiting());
         let mut next = 0;
         while next < line.express.len() {
             let Waiter { bytes, tenant, .. } = &line.express[next];
-            let overtakes_nobody = line.growing.is_empty() && line.new.is_empty();
-            let lane = if overtakes_nobody && inner.take(&inner.general, *tenant, *bytes, true) {
+            let lane = if !blocked && inner.take(&inner.general, *tenant, *bytes, true) {
                 Granted::General
             } else if *bytes > express || inner.is_over_share(&inner.express, *tenant, *bytes) {
                 next += 1;
@@ -349,25 +363,45 @@ impl Budget {
     }
 
     /// If `age` is the oldest who waits and holds bytes: refuses the youngest of those, as many as hold what is missing.
+    /// Who waits for its own tenant's bytes does not keep others from being the oldest, and takes from that tenant only.
     fn make_way(&self, age: u64) {
         let inner = &self.0;
         let mut victims = Vec::new();
         {
             let line = inner.line.lock();
-            let mut holders = line.growing.values().filter(|waiter| waiter.slot.is_waiting());
-            let Some(oldest) = holders.next().filter(|oldest| oldest.age == age) else {
+            let held_in_line = line.held_in_line();
+            let waits = |(_, waiter): &(&u64, &Waiter)| waiter.slot.is_waiting();
+            let Some(oldest) = line.growing.get(&age).filter(|oldest| oldest.slot.is_waiting()) else {
                 return;
             };
-            let wanted = inner.general.used.load(Ordering::Relaxed) + oldest.bytes;
-            let mut missing = wanted.saturating_sub(inner.general.capacity());
-            for waiter in holders.rev() {
-                if missing == 0 {
+            let mut older = line.growing.range(..age).filter(waits);
+            let is_first = older.all(|(_, waiter)| {
+                waiter.tenant != oldest.tenant && inner.waits_for_its_own(waiter, &held_in_line)
+            });
+            if !is_first {
+                return;
+            }
+            let own_only = inner.waits_for_its_own(oldest, &held_in_line);
+            let used = inner.general.used.load(Ordering::Relaxed);
+            // More may be used than there is, since the capacity was lowered.
+            let mut free = inner.general.capacity() as i64 - used as i64;
+            let mut held = inner.held_by(oldest.tenant);
+            let fits = |free: i64, held| {
+                free >= oldest.bytes as i64 && !inner.exceeds_share(held, oldest.bytes, free as u64)
+            };
+            for (_, waiter) in line.growing.range(age + 1..).rev().filter(waits) {
+                if fits(free, held) {
                     break;
                 }
-                missing = missing.saturating_sub(waiter.held);
+                if waiter.tenant == oldest.tenant {
+                    held = held.saturating_sub(waiter.held);
+                } else if own_only {
+                    continue;
+                }
+                free += waiter.held as i64;
                 victims.push(waiter.slot.clone());
             }
-            if missing > 0 {
+            if !fits(free, held) {
                 // What is missing is not theirs to give: complete bodies hold it, and it comes free with them.
                 return;
             }
@@ -448,14 +482,26 @@ impl Inner {
         self.express.give_back(share.express);
     }
 
-    /// Whether `bytes` more are too many for a tenant while others hold something too, or wait.
+    /// Whether `bytes` more are too many for a tenant while others hold something too, or room is kept for them.
     fn is_over_share(&self, lane: &Lane, tenant: usize, bytes: u64) -> bool {
-        let held = self.held_by(tenant);
-        let alone = usize::from(held > 0);
-        if self.active_tenants.load(Ordering::Relaxed) <= alone || held == 0 {
+        let free = lane.capacity().saturating_sub(lane.used.load(Ordering::Relaxed));
+        self.exceeds_share(self.held_by(tenant), bytes, free)
+    }
+
+    /// Whether a request of the growing line is over its tenant's share because of what others of that tenant hold that
+    /// do not wait themselves.
+    fn waits_for_its_own(&self, waiter: &Waiter, held_in_line: &BTreeMap<usize, u64>) -> bool {
+        let in_line = held_in_line.get(&waiter.tenant).copied().unwrap_or_default();
+        self.is_over_share(&self.general, waiter.tenant, waiter.bytes)
+            && self.held_by(waiter.tenant) > in_line
+    }
+
+    /// Whether `bytes` more are too many for a tenant that holds `held`, with `free` bytes left.
+    fn exceeds_share(&self, held: u64, bytes: u64, free: u64) -> bool {
+        let is_alone = self.active_tenants.load(Ordering::Relaxed) <= 1;
+        if held == 0 || is_alone && !self.keeps_room.load(Ordering::Relaxed) {
             return false;
         }
-        let free = lane.capacity().saturating_sub(lane.used.load(Ordering::Relaxed));
         held + bytes > free.saturating_mul(TENANT_FACTOR)
     }
 }
@@ -518,6 +564,12 @@ impl Visitor {
         self.budget.make_way(self.age);
     }
 
+    /// Whether tenants have shares, and this one's has room for `bytes` more: what it waits for, others hold.
+    pub fn is_within_share(&self, bytes: u64) -> bool {
+        let inner = &self.budget.0;
+        inner.has_tenants.load(Ordering::Relaxed) && !inner.is_over_share(&inner.general, self.tenant, bytes)
+    }
+
     /// Whether a request that has `held` bytes and wants `bytes` more may use the express lane.
     pub fn is_small(&self, bytes: u64, held: u64) -> bool {
         self.expected.max(bytes + held) <= self.budget.0.express_request_max()
@@ -531,7 +583,6 @@ impl Visitor {
         let waiter = Waiter {
             bytes,
             tenant: self.tenant,
-            age: self.age,
             held,
             express: self.is_small(bytes, held),
             slot: slot.clone(),

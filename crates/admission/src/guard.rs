@@ -42,7 +42,7 @@ pub trait Hooks: Send + Sync {
         let _ = (method, change);
     }
 
-    /// A request was refused.
+    /// A request was refused, or would have been by its level, where the guard [only watches](GuardSettings::enforce).
     fn refused(&self, method: &str, refusal: &Refusal) {
         let _ = (method, refusal);
     }
@@ -319,14 +319,19 @@ impl Guard {
         let retry_after = self.settings.retry_after[level as usize];
         let turned_away = match self.settings.actions.of(level) {
             Action::Admit => return Ok(None),
-            Action::AdmitAndHint => return Ok(Some(self.spread(retry_after))),
+            Action::AdmitAndHint => return Ok(self.settings.enforce.then(|| self.spread(retry_after))),
             Action::Shed(shares) => self.rotors[priority as usize].takes(shares[priority as usize]),
             Action::Refuse => true,
         };
         if turned_away && !method.value.trickle.takes(now, self.trickle_nanos) {
-            return Err(self.refuse(method, Reason::Level(level, cause), retry_after));
+            let refusal = self.refuse(method, Reason::Level(level, cause), retry_after);
+            return if self.settings.enforce {
+                Err(refusal)
+            } else {
+                Ok(None)
+            };
         }
-        Ok(Some(self.spread(retry_after)))
+        Ok(self.settings.enforce.then(|| self.spread(retry_after)))
     }
 
     #[cold]
@@ -356,7 +361,8 @@ impl Guard {
         } = &method.value;
         let last = judged.load(Ordering::Relaxed);
         let stats = tracker.stats(now);
-        let turning_away = self.settings.actions.of(gauge.level()).turns_away();
+        let turns_away = |level| self.settings.enforce && self.settings.actions.of(level).turns_away();
+        let turning_away = turns_away(gauge.level());
         let enough = stats.weight >= self.settings.latency.min_weight
             || self.settings.tracker.percentiles.is_none()
             || now.saturating_sub(last) >= JUDGE_AT_LAST;
@@ -374,9 +380,7 @@ impl Guard {
         if let Some(change) = gauge.observe(level, Cause::Latency, now, self.settings.hold) {
             self.hooks.level_changed(Some(&method.name), change);
         }
-        if self.settings.actions.of(level).turns_away()
-            && self.settings.actions.of(gauge.level()).turns_away()
-        {
+        if turns_away(level) && turns_away(gauge.level()) {
             tracker.restart();
         }
     }
@@ -644,5 +648,39 @@ mod tests {
         let names = 512 * (64 + size_of::<Named<()>>() + 2 * size_of::<usize>());
         let total = 512 * default.method_memory_bytes() + names + Registry::<Method>::memory_bytes(512);
         assert!(total <= 1 << 20, "{total}");
+    }
+
+    /// Scenario: a guard that only watches, at emergency; ten requests.
+    /// Guarantees: all come in, without a hint; the hooks hear of those that would have been refused, which is all but
+    /// the trickle.
+    #[test]
+    fn a_guard_that_only_watches_refuses_nobody() {
+        #[derive(Default, Clone)]
+        struct Refused(Arc<AtomicU64>);
+        impl Hooks for Refused {
+            fn refused(&self, _: &str, _: &Refusal) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let refused = Refused::default();
+        let settings = GuardSettings {
+            enforce: false,
+            ..GuardSettings::default()
+        };
+        let guard = Guard::new(settings, refused.clone(), 1);
+        guard.observe(
+            &Signals {
+                disk: 1.0,
+                ..Signals::default()
+            },
+            SECOND,
+        );
+        assert_eq!(guard.level(), Level::Emergency);
+        for _ in 0..10 {
+            let ticket = guard.admit("/a", Priority::Normal, SECOND).unwrap();
+            assert_eq!(ticket.hint, None);
+            guard.settle(ticket, Outcome::Success, MILLISECOND, SECOND);
+        }
+        assert_eq!(refused.0.load(Ordering::Relaxed), 9);
     }
 }

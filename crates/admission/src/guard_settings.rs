@@ -20,6 +20,8 @@ pub struct GuardSettings {
     pub hold: Duration,
     /// What each level means.
     pub actions: Actions,
+    /// Whether that is done. If not, every request comes in, and [`Hooks`](crate::Hooks) are told what would be refused.
+    pub enforce: bool,
     /// One request of a method passes in each such interval, whatever the level.
     pub trickle: Duration,
     /// What a refused client is told to wait at each level, before jitter of a quarter either way.
@@ -43,6 +45,7 @@ impl Default for GuardSettings {
             signals: SignalThresholds::default(),
             hold: Duration::from_secs(1),
             actions: Actions::default(),
+            enforce: true,
             trickle: Duration::from_millis(100),
             retry_after: [1, 1, 2, 5, 10].map(Duration::from_secs),
             breaker: Some(BreakerSettings::default()),

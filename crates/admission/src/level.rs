@@ -69,15 +69,18 @@ pub enum Cause {
     QueueAge,
     /// The share of the disk that is used.
     Disk,
+    /// How long the destination takes.
+    ExportLatency,
 }
 
 impl Cause {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Latency,
         Self::Budget,
         Self::QueueBytes,
         Self::QueueAge,
         Self::Disk,
+        Self::ExportLatency,
     ];
 
     /// The cause's name in metrics and logs.
@@ -88,6 +91,7 @@ impl Cause {
             Self::QueueBytes => "queue_bytes",
             Self::QueueAge => "queue_age",
             Self::Disk => "disk",
+            Self::ExportLatency => "export_latency",
         }
     }
 
@@ -124,6 +128,20 @@ pub struct LatencyThresholds {
 }
 
 const MILLISECOND: u64 = 1_000_000;
+
+impl LatencyThresholds {
+    /// No latency is too high: for whoever wants to know it and goes by other signals.
+    pub const NEVER: Self = Self {
+        p99_emergency: u64::MAX,
+        p95_critical: u64::MAX,
+        ema_critical: u64::MAX,
+        p95_moderate: u64::MAX,
+        ema_warning: u64::MAX,
+        // Three times as much still fits.
+        slope_warning: i64::MAX / 4,
+        min_weight: 10.0,
+    };
+}
 
 impl Default for LatencyThresholds {
     fn default() -> Self {
@@ -211,6 +229,8 @@ pub struct Signals {
     pub queue_age: Duration,
     /// Used share of the disk that queues are on, 0 to 1.
     pub disk: f64,
+    /// How long a destination that everybody waits for takes.
+    pub export_latency: Duration,
 }
 
 /// When a signal is too high.
@@ -224,6 +244,9 @@ pub struct SignalThresholds {
     pub queue_age_seconds: Steps,
     /// Shares of the disk.
     pub disk: Steps,
+    /// Seconds that exports take. The worst level is that of a destination near every exporter's time-out; what it has
+    /// not taken is in the other signals.
+    pub export_latency_seconds: Steps,
 }
 
 impl Default for SignalThresholds {
@@ -240,6 +263,7 @@ impl Default for SignalThresholds {
             // Clients retry for a minute or so; what is older than ten is late for any alert.
             queue_age_seconds: steps(30.0, 120.0, 600.0, 3_600.0),
             disk: steps(0.75, 0.85, 0.92, 0.97),
+            export_latency_seconds: steps(5.0, 10.0, 20.0, f64::INFINITY),
         }
     }
 }
@@ -259,6 +283,11 @@ impl SignalThresholds {
                 Cause::QueueAge,
             ),
             (self.disk.level(signals.disk * factor), Cause::Disk),
+            (
+                self.export_latency_seconds
+                    .level(signals.export_latency.as_secs_f64() * factor),
+                Cause::ExportLatency,
+            ),
         ]
         .into_iter()
         .fold((Level::Normal, Cause::Budget), |worst, one| {

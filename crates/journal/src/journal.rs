@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::cursor::Cursor;
 use crate::state::{Released, State};
-use crate::{Confirm, Cost, CursorSpec, Depth, Full};
+use crate::{Confirm, Cost, CursorSpec, Depth, Full, Strain};
 
 /// The writing end of a journal. Cloning shares it.
 #[derive(Clone)]
@@ -141,6 +141,16 @@ impl Journal {
     /// Bytes that wait for the cursor that lags most.
     pub fn backlog_bytes(&self) -> u64 {
         self.0.state.lock().backlog_bytes()
+    }
+
+    /// How the cursors are doing that receivers are coupled to.
+    pub fn strain(&self, now: Instant) -> Strain {
+        self.0.state.lock().strain(now)
+    }
+
+    /// Whether it takes payloads when it has room for them: it is not closed.
+    pub fn is_open(&self) -> bool {
+        !self.0.state.lock().closed
     }
 
     /// Takes nothing more; cursors end when they have read what is there.

@@ -26,7 +26,7 @@ pub use confirm::{Confirm, Confirmed};
 pub use cursor::{Cursor, Entry};
 pub use fs::{Disk, File, Filesystem, OpenMode};
 pub use journal::{CursorReport, Journal, Space};
-pub use limits::{Cost, CursorSpec, Depth, Full, Limits, OnFull};
+pub use limits::{Cost, CursorSpec, Depth, Full, Limits, OnFull, Strain};
 pub use state::Settled;
 
 /// Clocks and disks that do what a test says.

@@ -42,6 +42,14 @@ impl Limits {
             && self.items.is_none_or(|max| backlog.items <= max)
             && self.bytes.is_none_or(|max| backlog.bytes <= max)
     }
+
+    /// How full a queue is with this in it: 1 is at the first of its limits, 0 is empty or without any.
+    pub(crate) fn filled(&self, backlog: Cost) -> f64 {
+        let share = |limit: Option<u64>, used: u64| limit.map_or(0.0, |max| used as f64 / max.max(1) as f64);
+        share(self.requests, backlog.requests)
+            .max(share(self.items, backlog.items))
+            .max(share(self.bytes, backlog.bytes))
+    }
 }
 
 /// What a full cursor does.
@@ -71,6 +79,15 @@ pub struct Depth {
     /// What is not settled yet.
     pub backlog: Cost,
     /// How long the oldest of it has been here.
+    pub age: std::time::Duration,
+}
+
+/// How the cursors are doing that receivers are coupled to: one that is cut loose when it lags holds nobody back.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Strain {
+    /// How full the fullest of their queues is: 1 is at its limit, 0 where there is none.
+    pub filled: f64,
+    /// How long the oldest payload has waited for one of them.
     pub age: std::time::Duration,
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use sluice_payload::{Payload, TenantId};
 use sluice_telemetry::{Account, DropReason};
 
-use crate::{Confirm, Cost, CursorSpec, Depth, Full, OnFull};
+use crate::{Confirm, Cost, CursorSpec, Depth, Full, OnFull, Strain};
 
 /// What came of some items of one payload at one cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -307,6 +307,24 @@ impl State {
         Depth {
             backlog: self.cursors[index].backlog,
             age: oldest.unwrap_or_default(),
+        }
+    }
+
+    pub(crate) fn strain(&self, now: Instant) -> Strain {
+        let coupled = |index: usize| self.cursors[index].spec.on_full == OnFull::Refuse;
+        let waits = |slot: &&Slot| (0..self.cursors.len()).any(|i| coupled(i) && slot.remaining[i] > 0);
+        let oldest = self.slots.values().find(waits);
+        let filled = (0..self.cursors.len())
+            .filter(|index| coupled(*index))
+            .map(|index| {
+                let CursorState { spec, backlog, .. } = &self.cursors[index];
+                spec.limits.filled(*backlog)
+            });
+        Strain {
+            filled: filled.fold(0.0, f64::max),
+            age: oldest
+                .map(|slot| now.saturating_duration_since(slot.received_at))
+                .unwrap_or_default(),
         }
     }
 

@@ -18,9 +18,12 @@ use bytes::Bytes;
 use hyper::body::Incoming;
 use sluice_payload::{Payload, Signal, TenantId};
 use sluice_pipeline::{Intake, NotTaken, Taken, kind};
-use sluice_server::{Authenticator, BodyLimits, Gate, Peer, Received, Refusal, ReplyBody, Serve, heavy};
+use sluice_server::{
+    Authenticator, BodyLimits, Entered, Gate, Peer, Received, Refusal, ReplyBody, Serve, Shedder, Tenancy,
+    heavy,
+};
 use sluice_telemetry::Registry;
-use sluice_wire::Depth;
+use sluice_wire::{Depth, Request};
 use tokio::sync::watch;
 
 pub use cors::Cors;
@@ -83,6 +86,10 @@ pub struct ReceiverSettings {
     pub cors: Option<Cors>,
     /// Who may send.
     pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Whose requests are; `None`: all are of one tenant.
+    pub tenancy: Option<Tenancy>,
+    /// Watches how the gateway is doing, and may turn requests away; `None`: nothing does.
+    pub shedder: Option<Shedder>,
     /// Added to every HTTP response.
     pub response_headers: Vec<(::http::HeaderName, ::http::HeaderValue)>,
 }
@@ -98,6 +105,8 @@ struct Inner {
     intake: Intake,
     metrics: Metrics,
     health: Health,
+    /// What the shedder calls the requests of each signal.
+    methods: [String; Signal::ALL.len()],
 }
 
 impl OtlpService {
@@ -110,7 +119,10 @@ impl OtlpService {
         stopping: watch::Receiver<bool>,
     ) -> Self {
         let metrics = Metrics::new(registry, &settings.id, settings.transport);
+        let transport = settings.transport.as_str();
+        let methods = Signal::ALL.map(|signal| format!("{} {transport} {signal}", settings.id));
         Self(Arc::new(Inner {
+            methods,
             settings,
             gate,
             intake,
@@ -118,6 +130,22 @@ impl OtlpService {
             health: Health::new(stopping),
         }))
     }
+}
+
+/// Whose a request is.
+#[derive(Debug, Clone, Copy)]
+struct Owner {
+    tenant: TenantId,
+    /// Whether the head says so; if not, the body may.
+    is_named: bool,
+}
+
+impl Owner {
+    /// Before anything is known.
+    const UNKNOWN: Self = Self {
+        tenant: TenantId::DEFAULT,
+        is_named: false,
+    };
 }
 
 impl Serve for OtlpService {
@@ -137,15 +165,46 @@ impl Inner {
         }
     }
 
-    fn authenticate(&self, headers: &::http::HeaderMap) -> Result<(), Refusal> {
-        match &self.settings.authenticator {
-            None => Ok(()),
+    /// Lets in who may send, and finds whose the request is as far as its head says.
+    fn authenticate(&self, headers: &::http::HeaderMap) -> Result<Owner, Refusal> {
+        let identity = match &self.settings.authenticator {
+            None => None,
             Some(authenticator) => authenticator
                 .check(headers)
                 .map_err(|denied| Refusal::Unauthorized {
                     message: denied.message,
                     challenge: denied.challenge,
-                }),
+                })?,
+        };
+        let tenancy = self.settings.tenancy.as_ref();
+        let named = tenancy.and_then(|tenancy| tenancy.of_head(headers, identity.as_deref()));
+        Ok(Owner {
+            tenant: named.unwrap_or(TenantId::DEFAULT),
+            is_named: named.is_some(),
+        })
+    }
+
+    /// The tenant that a scanned body names, where one is looked for there.
+    fn owner_in_body(&self, signal: Signal, body: &[u8]) -> Option<TenantId> {
+        let tenancy = self.settings.tenancy.as_ref()?;
+        let key = tenancy.resource_attribute()?;
+        let first = Request::new(kind(signal), body).resources().next()?;
+        tenancy.of_body(first.resource().attributes().get_str(key)?)
+    }
+
+    /// Asks whether the gateway is well enough for another request.
+    fn enter(&self, signal: Signal, owner: Owner) -> Result<Option<Entered<'_>>, Refusal> {
+        let Some(shedder) = &self.settings.shedder else {
+            return Ok(None);
+        };
+        let method = &self.methods[signal as usize];
+        shedder.enter(method, owner.tenant, &self.gate).map(Some)
+    }
+
+    fn refused(&self, signal: Signal, owner: Owner, refusal: &Refusal) {
+        self.metrics.refused(signal, refusal);
+        if let Some(tenancy) = &self.settings.tenancy {
+            tenancy.refused(owner.tenant, refusal);
         }
     }
 
@@ -164,8 +223,18 @@ impl Inner {
         ))
     }
 
-    /// Scans a received body and puts it into the pipelines, waiting for room in them no longer than `patience`.
-    async fn take(&self, signal: Signal, received: Received, patience: Duration) -> Result<Taken, Refusal> {
+    /// Scans a received body and puts it into the pipelines, waiting for room in them no longer than `patience`. An empty
+    /// body is an empty request: it succeeds (S4).
+    async fn take(
+        &self,
+        signal: Signal,
+        owner: &mut Owner,
+        received: Received,
+        patience: Duration,
+    ) -> Result<Taken, Refusal> {
+        if received.body.is_empty() {
+            return Ok(Taken::default());
+        }
         let Received {
             body,
             mut permit,
@@ -181,12 +250,17 @@ impl Inner {
         })
         .await
         .map_err(|error| Refusal::Bad(format!("the body is not a valid OTLP {signal} request: {error}")))?;
+        if !owner.is_named
+            && let Some(tenant) = self.owner_in_body(signal, &body)
+        {
+            owner.tenant = tenant;
+        }
         let payload = Payload {
             signal,
             body,
             frame,
             items: scan.items,
-            tenant: TenantId::DEFAULT,
+            tenant: owner.tenant,
             received_at: Instant::now(),
             permit: Some(permit),
         };
@@ -207,20 +281,42 @@ impl Inner {
         self.metrics.accepted(signal, scan.items, wire_bytes);
         Ok(taken)
     }
+}
 
-    /// An empty body is an empty request: it succeeds (S4).
-    fn is_empty(received: &Received) -> bool {
-        received.body.is_empty()
+/// What becomes of a request that was taken.
+#[derive(Debug, Default)]
+struct Answer {
+    taken: Taken,
+    /// What the client should know besides.
+    hint: Option<String>,
+}
+
+impl Answer {
+    fn new(taken: Taken, entered: Option<Entered<'_>>) -> Self {
+        Self {
+            taken,
+            hint: entered.and_then(Entered::answered),
+        }
+    }
+
+    /// Items that no destination will have, and a message: the two fields of a partial success. Without rejected items
+    /// it is a warning (OTLP, "partial success").
+    fn partial_success(&self) -> Option<(u64, &str)> {
+        match (self.taken.rejected, &self.hint) {
+            (0, None) => None,
+            (0, Some(hint)) => Some((0, hint)),
+            (rejected, _) => Some((rejected, REJECTED)),
+        }
+    }
+
+    fn message(&self) -> Bytes {
+        let partial = self.partial_success();
+        partial.map_or_else(Bytes::new, |(rejected, message)| {
+            answer::partial_success(rejected, message)
+        })
     }
 }
 
 /// What a partial success says.
 const REJECTED: &str =
     "these items were refused for good by a destination; the gateway's log says which one and why";
-
-fn response_bytes(taken: Taken) -> Bytes {
-    if taken.rejected == 0 {
-        return Bytes::new();
-    }
-    answer::partial_success(taken.rejected, REJECTED)
-}

@@ -12,4 +12,4 @@ mod tenant;
 pub use encoding::{Encoding, UnknownEncoding};
 pub use payload::{Frame, Payload};
 pub use signal::Signal;
-pub use tenant::{MAX_TENANTS, TenantId, Tenants};
+pub use tenant::{MAX_TENANT_NAME_BYTES, MAX_TENANTS, TenantId, Tenants};

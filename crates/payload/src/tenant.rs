@@ -1,5 +1,6 @@
 //! Tenant names as small numbers.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -8,6 +9,9 @@ use parking_lot::RwLock;
 /// Tenants told apart at once. Beyond it all newcomers share [`TenantId::OVERFLOW`]: a client that
 /// invents tenant names must not grow the account without bound.
 pub const MAX_TENANTS: usize = 4096;
+
+/// The longest tenant name that is kept, in bytes; what is longer is cut. Mimir, Loki and Tempo refuse longer ones.
+pub const MAX_TENANT_NAME_BYTES: usize = 150;
 
 /// A tenant, as an index: dense, from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,6 +70,18 @@ impl Tenants {
         id
     }
 
+    /// The id of a name that a client sent, fit for logs and labels: blanks around it go, every byte outside printable
+    /// ASCII becomes `_`, and it is cut to [`MAX_TENANT_NAME_BYTES`]. `None` when nothing is left.
+    pub fn intern_sent(&self, name: &[u8]) -> Option<TenantId> {
+        let name = presentable(name);
+        (!name.is_empty()).then(|| self.intern(&name))
+    }
+
+    /// How many names there are, the two that every table has included.
+    pub fn count(&self) -> usize {
+        self.0.read().names.len()
+    }
+
     /// The name behind an id of this table.
     pub fn name(&self, id: TenantId) -> Arc<str> {
         self.name_at(id.index())
@@ -79,6 +95,24 @@ impl Tenants {
             .get(index)
             .unwrap_or(&table.names[TenantId::OVERFLOW.index()])
             .clone()
+    }
+}
+
+fn presentable(name: &[u8]) -> Cow<'_, str> {
+    let name = name.trim_ascii();
+    let name = &name[..name.len().min(MAX_TENANT_NAME_BYTES)];
+    match std::str::from_utf8(name) {
+        Ok(text) if name.iter().all(u8::is_ascii_graphic) => Cow::Borrowed(text),
+        _ => {
+            let shown = |byte: &u8| {
+                if byte.is_ascii_graphic() {
+                    *byte as char
+                } else {
+                    '_'
+                }
+            };
+            Cow::Owned(name.iter().map(shown).collect())
+        }
     }
 }
 
@@ -100,5 +134,25 @@ mod tests {
         assert_eq!(tenants.intern("late"), TenantId::OVERFLOW);
         assert_eq!(tenants.intern("a"), a);
         assert_eq!(&*tenants.name(TenantId::OVERFLOW), "overflow");
+    }
+
+    /// Scenario: names as clients may send them: padded, empty, with line breaks, escape codes and Unicode, far too long.
+    /// Guarantees: what is kept is printable ASCII of a bounded length; nothing is no name; the same name is the same
+    /// tenant however it is padded.
+    #[test]
+    fn names_that_clients_send_are_made_presentable() {
+        let tenants = Tenants::default();
+        let name = |sent: &[u8]| Some(tenants.name(tenants.intern_sent(sent)?).to_string());
+        assert_eq!(name(b" team-a\t").as_deref(), Some("team-a"));
+        assert_eq!(tenants.intern_sent(b"team-a"), tenants.intern_sent(b" team-a "));
+        assert_eq!(name(b""), None);
+        assert_eq!(name(b"  "), None);
+        assert_eq!(
+            name(b"a\nlevel=error\x1b[31m b").as_deref(),
+            Some("a_level=error_[31m_b")
+        );
+        assert_eq!(name("K\u{fc}che".as_bytes()).as_deref(), Some("K__che"));
+        assert_eq!(name(b"\xff\xfe").as_deref(), Some("__"));
+        assert_eq!(name(&[b'x'; 10_000]), Some("x".repeat(MAX_TENANT_NAME_BYTES)));
     }
 }

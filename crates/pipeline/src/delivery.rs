@@ -19,7 +19,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sluice_admission::Jitter;
+use sluice_admission::{Jitter, Origin, Tracker};
 use sluice_journal::{Cursor, Settled};
 use sluice_payload::Signal;
 use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
@@ -48,6 +48,8 @@ pub struct DeliverySettings {
     pub retry: RetrySettings,
     /// Requests under way at once, at most (`num_consumers`).
     pub max_in_flight: usize,
+    /// Where each attempt's duration is recorded, however it ended, on the clock of [`Origin::process`].
+    pub latency: Arc<Tracker>,
 }
 
 struct Delivery {
@@ -217,7 +219,9 @@ impl Delivery {
         loop {
             let probe = self.wait_for_gate().await;
             self.metrics.requests.add(1);
+            let begun = Instant::now();
             let verdict = attempt_export(&*self.exporter, &tracked.batch).await;
+            self.record_latency(begun);
             if !matches!(verdict, Verdict::Delivered { .. }) {
                 self.metrics.failed.add(tracked.batch.items());
             }
@@ -300,6 +304,15 @@ impl Delivery {
                 }
             }
         }
+    }
+
+    fn record_latency(&self, begun: Instant) {
+        let origin = Origin::process();
+        let (begun, now) = (
+            origin.nanos(begun.into_std()),
+            origin.nanos(Instant::now().into_std()),
+        );
+        self.settings.latency.record(now, now.saturating_sub(begun));
     }
 
     fn destination_accepted(&self) {

@@ -1,6 +1,7 @@
 //! Who may send.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use base64::Engine;
 use http::HeaderMap;
@@ -17,11 +18,11 @@ pub struct Unauthorized {
 
 /// Checks a request's headers before its body is looked at.
 pub trait Authenticator: Send + Sync + std::fmt::Debug {
-    /// Whether the request may come in.
+    /// Whether the request may come in, and the name of who sends it, where the credentials have one.
     ///
     /// # Errors
     /// [`Unauthorized`].
-    fn check(&self, headers: &HeaderMap) -> Result<(), Unauthorized>;
+    fn check(&self, headers: &HeaderMap) -> Result<Option<Arc<str>>, Unauthorized>;
 }
 
 /// A function that compares a password with what an htpasswd line stores for the user.
@@ -29,7 +30,7 @@ pub type Verify = Box<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// HTTP basic authentication against a table of users (RFC 7617).
 pub struct BasicAuth {
-    users: HashMap<String, Verify>,
+    users: HashMap<Arc<str>, Verify>,
 }
 
 impl std::fmt::Debug for BasicAuth {
@@ -41,14 +42,19 @@ impl std::fmt::Debug for BasicAuth {
 impl BasicAuth {
     /// Users and how their passwords are verified.
     pub fn new(users: HashMap<String, Verify>) -> Self {
-        Self { users }
+        Self {
+            users: users
+                .into_iter()
+                .map(|(user, verify)| (user.into(), verify))
+                .collect(),
+        }
     }
 }
 
 const BASIC: &str = "Basic realm=\"sluice\"";
 
 impl Authenticator for BasicAuth {
-    fn check(&self, headers: &HeaderMap) -> Result<(), Unauthorized> {
+    fn check(&self, headers: &HeaderMap) -> Result<Option<Arc<str>>, Unauthorized> {
         let deny = |message: &str| Unauthorized {
             message: message.to_owned(),
             challenge: BASIC,
@@ -67,18 +73,21 @@ impl Authenticator for BasicAuth {
         let (user, password) = decoded
             .split_once(':')
             .ok_or_else(|| deny("the basic credentials are not user:password"))?;
-        match self.users.get(user) {
-            Some(verify) if verify(password) => Ok(()),
+        match self.users.get_key_value(user) {
+            Some((name, verify)) if verify(password) => Ok(Some(name.clone())),
             _ => Err(deny("unknown user or wrong password")),
         }
     }
 }
 
+/// A token, and the name of who has it, if it has one.
+type NamedToken = (String, Option<Arc<str>>);
+
 /// Bearer tokens (RFC 6750).
 pub struct BearerAuth {
     header: http::HeaderName,
     scheme: String,
-    tokens: Vec<String>,
+    tokens: Vec<NamedToken>,
 }
 
 impl std::fmt::Debug for BearerAuth {
@@ -93,13 +102,20 @@ impl BearerAuth {
         Self {
             header,
             scheme: scheme.to_ascii_lowercase(),
-            tokens,
+            tokens: tokens.into_iter().map(|token| (token, None)).collect(),
         }
+    }
+
+    /// The same, and these tokens too, each with the name of who has it.
+    pub fn with_named(mut self, named: impl IntoIterator<Item = (String, String)>) -> Self {
+        let named = named.into_iter().map(|(name, token)| (token, Some(name.into())));
+        self.tokens.extend(named);
+        self
     }
 }
 
 impl Authenticator for BearerAuth {
-    fn check(&self, headers: &HeaderMap) -> Result<(), Unauthorized> {
+    fn check(&self, headers: &HeaderMap) -> Result<Option<Arc<str>>, Unauthorized> {
         let deny = |message: String| Unauthorized {
             message,
             challenge: "Bearer realm=\"sluice\"",
@@ -113,13 +129,10 @@ impl Authenticator for BearerAuth {
             false => strip_scheme(value, &self.scheme)
                 .ok_or_else(|| deny(format!("the {} scheme is not {}", self.header, self.scheme)))?,
         };
-        match self
-            .tokens
-            .iter()
-            .any(|known| same(known.as_bytes(), token.as_bytes()))
-        {
-            true => Ok(()),
-            false => Err(deny("the token is not known".into())),
+        let is_it = |(known, _): &&NamedToken| same(known.as_bytes(), token.as_bytes());
+        match self.tokens.iter().find(is_it) {
+            Some((_, name)) => Ok(name.clone()),
+            None => Err(deny("the token is not known".into())),
         }
     }
 }
@@ -143,13 +156,14 @@ mod tests {
     }
 
     /// Scenario: right, wrong, missing and malformed credentials.
-    /// Guarantees: only the right ones pass; messages never contain the secret.
+    /// Guarantees: only the right ones pass, with their names where they have one; messages never contain the secret.
     #[test]
     fn only_right_credentials_pass() {
         let verify: Verify = Box::new(|password| password == "s:ecret");
         let basic = BasicAuth::new(HashMap::from([("ann".to_owned(), verify)]));
         // ann:s:ecret
-        basic.check(&headers("basic YW5uOnM6ZWNyZXQ=")).unwrap();
+        let name = basic.check(&headers("basic YW5uOnM6ZWNyZXQ=")).unwrap();
+        assert_eq!(name.as_deref(), Some("ann"));
         for bad in [
             "Basic YW5uOndyb25n",
             "Basic ???",
@@ -162,10 +176,13 @@ mod tests {
         }
         basic.check(&HeaderMap::new()).unwrap_err();
 
-        let bearer = BearerAuth::new(AUTHORIZATION, "Bearer", vec!["t0k".into(), "other".into()]);
-        bearer.check(&headers("Bearer other")).unwrap();
+        let bearer = BearerAuth::new(AUTHORIZATION, "Bearer", vec!["t0k".into(), "other".into()])
+            .with_named([("team-a".to_owned(), "t0ken-a".to_owned())]);
+        assert_eq!(bearer.check(&headers("Bearer other")), Ok(None));
         bearer.check(&headers("bearer t0k")).unwrap();
-        for bad in ["Bearer t0", "Bearer t0k2", "t0k", "Basic t0k"] {
+        let name = bearer.check(&headers("Bearer t0ken-a")).unwrap();
+        assert_eq!(name.as_deref(), Some("team-a"));
+        for bad in ["Bearer t0", "Bearer t0k2", "t0k", "Basic t0k", "Bearer team-a"] {
             bearer.check(&headers(bad)).unwrap_err();
         }
     }

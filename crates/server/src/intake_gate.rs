@@ -7,6 +7,7 @@ use std::time::Duration;
 use sluice_admission::{
     Budget, Denied, GIVE_WAY_AFTER, GIVE_WAY_AGAIN_AFTER, NeverFits, Permit, RetryHint, Usage, Visitor,
 };
+use sluice_payload::TenantId;
 use sluice_telemetry::{Counter, Registry};
 use tokio::time::Instant;
 
@@ -51,11 +52,16 @@ impl Gate {
         self.0.budget.usage()
     }
 
-    /// One request's turn at the gate.
+    /// One request's turn at the gate; it names no tenant.
     pub fn visit(&self) -> Visit<'_> {
+        self.visit_of(TenantId::DEFAULT)
+    }
+
+    /// The turn of a request of `tenant`, which has its share of the budget.
+    pub fn visit_of(&self, tenant: TenantId) -> Visit<'_> {
         Visit {
             gate: self,
-            visitor: self.0.budget.visit(0),
+            visitor: self.0.budget.visit(tenant.index()),
             patience: self.0.wait,
             held: 0,
             give_way_after: GIVE_WAY_AFTER,
@@ -125,7 +131,11 @@ impl Visit<'_> {
             budget, wait, waited, ..
         } = &*self.gate.0;
         let usage = budget.usage();
-        if usage.waiting as u64 >= most_waiting(usage.capacity) && !self.visitor.is_small(bytes, self.held) {
+        // The line is not closed to a tenant because another one fills it.
+        let places = 1 + u64::from(self.visitor.is_within_share(bytes));
+        if usage.waiting as u64 >= places * most_waiting(usage.capacity)
+            && !self.visitor.is_small(bytes, self.held)
+        {
             let message = format!(
                 "the memory budget is used up, and {} requests wait for it; retry later",
                 usage.waiting

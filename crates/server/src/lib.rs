@@ -16,6 +16,8 @@ mod inline;
 mod intake_gate;
 mod refusal;
 mod reply;
+mod shed;
+mod tenancy;
 mod tls;
 
 pub use auth::{Authenticator, BasicAuth, BearerAuth, Unauthorized, Verify};
@@ -27,4 +29,6 @@ pub use inflate::{InflateError, inflate, inflated_size, is_portable};
 pub use intake_gate::{Gate, Visit, WAITING_PART};
 pub use refusal::Refusal;
 pub use reply::ReplyBody;
+pub use shed::{Entered, ShedSettings, Shedder};
+pub use tenancy::{Tenancy, TenantSource};
 pub use tls::{Pem, ServerTls, TlsError};

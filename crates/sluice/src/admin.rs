@@ -1,30 +1,52 @@
 //! The gateway's own pages: health, metrics, the ledger.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
+use sluice_journal::Journal;
 use sluice_server::{Peer, ReplyBody, Serve};
 use sluice_telemetry::Registry;
+use tokio::task::AbortHandle;
 
 use crate::ledger::Ledger;
 
-/// Whether the gateway can admit: listeners bound, not stopping. Cloning shares it.
+/// Whether the gateway can admit. Cloning shares it.
+///
+/// It can from [`Readiness::ready`] to [`Readiness::stopping`], as long as every receiver listens and every journal takes
+/// payloads. That it is full, or that a destination is dead, does not count: another gateway would not be better off, and
+/// clients are told when to come back.
 #[derive(Debug, Clone, Default)]
-pub struct Readiness(Arc<AtomicBool>);
+pub struct Readiness(Arc<Mutex<Option<Needed>>>);
+
+/// What admitting needs.
+#[derive(Debug)]
+struct Needed {
+    /// The tasks of the receivers' listeners: one that has ended listens no more.
+    listening: Vec<AbortHandle>,
+    journals: Vec<Journal>,
+}
 
 impl Readiness {
-    /// Says so.
-    pub fn set(&self, ready: bool) {
-        self.0.store(ready, Ordering::Release);
+    /// Everything is there: `listening` are the tasks of the receivers.
+    pub fn ready(&self, listening: Vec<AbortHandle>, journals: Vec<Journal>) {
+        *self.0.lock() = Some(Needed { listening, journals });
     }
 
-    /// What was said last.
+    /// Nothing is admitted from now on.
+    pub fn stopping(&self) {
+        *self.0.lock() = None;
+    }
+
+    /// Whether it can admit now.
     pub fn get(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.lock().as_ref().is_some_and(|needed| {
+            needed.listening.iter().all(|task| !task.is_finished())
+                && needed.journals.iter().all(Journal::is_open)
+        })
     }
 }
 
@@ -141,5 +163,36 @@ impl Serve for Pages {
                 .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: before the listeners are bound, then bound, then one of them ends; a journal that is closed; stopping.
+    /// Guarantees: ready is said exactly while everything is there.
+    #[tokio::test]
+    async fn ready_is_said_while_everything_is_there() {
+        let journal = || Journal::memory("logs", Vec::new()).0;
+        let readiness = Readiness::default();
+        assert!(!readiness.get());
+        let listener = tokio::spawn(std::future::pending::<()>());
+        readiness.ready(vec![listener.abort_handle()], vec![journal()]);
+        assert!(readiness.get());
+        listener.abort();
+        assert!(listener.await.is_err());
+        assert!(!readiness.get());
+
+        let closing = journal();
+        readiness.ready(Vec::new(), vec![journal(), closing.clone()]);
+        assert!(readiness.get());
+        closing.close();
+        assert!(!readiness.get());
+
+        readiness.ready(Vec::new(), vec![journal()]);
+        assert!(readiness.get());
+        readiness.stopping();
+        assert!(!readiness.get());
     }
 }

@@ -1,6 +1,7 @@
 //! From settings to a running gateway: exporters, journals, deliveries, receivers, pages.
 
 mod exporters;
+mod pressure;
 mod receivers;
 
 use std::collections::BTreeMap;
@@ -8,7 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_admission::Budget;
+use pressure::{Destination, Pressure};
+use sluice_admission::{Budget, Tracker};
 use sluice_client::EgressPool;
 use sluice_journal::{CursorSpec, Journal, Limits, OnFull};
 use sluice_memory::{Machine, Plan, Sampler, Sampling};
@@ -110,6 +112,9 @@ impl Gateway {
         let sampler = Sampler::new(plan, machine, settings.memory_check_interval, &registry);
         let seed = u64::from(std::process::id());
         let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
+        if settings.receivers.values().any(receivers::has_shares) {
+            budget.keep_room_for_tenants();
+        }
 
         let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
         for (id, exporter) in &settings.exporters {
@@ -118,18 +123,31 @@ impl Gateway {
             built.insert(id, exporter);
         }
 
+        let tenants = Tenants::default();
+        let shedder = pressure::shedder(&settings.admission, &tenants, &registry, seed);
+        let mut pressure = Pressure::default();
+
         let mut routes: Vec<(&Pipeline, Route)> = Vec::new();
         let mut deliveries = Vec::new();
         for pipeline in &settings.pipelines {
-            let specs = pipeline
+            let specs: Vec<_> = pipeline
                 .exporters
                 .iter()
                 .map(|id| cursor_spec(settings, pipeline, id, &budget))
                 .collect();
+            pressure.destinations.extend(specs.iter().map(|spec| Destination {
+                exporter: spec.exporter.clone(),
+                pipeline: pipeline.id.to_string(),
+                is_coupled: spec.on_full == OnFull::Refuse,
+                latency: pressure::tracker(),
+            }));
+            let latencies = pressure.destinations[pressure.destinations.len() - specs.len()..].iter();
+            let latencies: Vec<_> = latencies.map(|destination| destination.latency.clone()).collect();
             let (journal, cursors) = Journal::memory(&pipeline.id.to_string(), specs);
-            for (id, cursor) in pipeline.exporters.iter().zip(cursors) {
+            pressure.journals.push(journal.clone());
+            for ((id, cursor), latency) in pipeline.exporters.iter().zip(cursors).zip(latencies) {
                 let Some(exporter) = built.get(id) else { continue };
-                let delivery = delivery_settings(settings, pipeline, id);
+                let delivery = delivery_settings(settings, pipeline, id, latency);
                 let task = deliver(
                     cursor,
                     pipeline.signal,
@@ -172,13 +190,24 @@ impl Gateway {
                 .iter()
                 .map(|(pipeline, route)| (route.journal.clone(), pipeline.signal))
                 .collect(),
-            Tenants::default(),
+            tenants.clone(),
         );
         ledger.export_to(&registry);
         export_process(&registry, &budget, &egress);
+        export_tenants(&registry, &budget, &tenants);
 
         let (stop_receivers, stopping) = watch::channel(false);
         let (stop_pages, pages_stopping) = watch::channel(false);
+        let pressure = Arc::new(pressure);
+        pressure.export_to(&registry);
+        if let Some(shedder) = &shedder {
+            // It ends with the pages, and is not waited for either.
+            drop(tokio::spawn(pressure.watch(
+                budget.clone(),
+                shedder.clone(),
+                pages_stopping.clone(),
+            )));
+        }
         let mut gateway = Gateway {
             bound: Vec::new(),
             ledger,
@@ -200,8 +229,10 @@ impl Gateway {
                 .filter(|(pipeline, _)| pipeline.receivers.contains(id));
             let intake = Intake::new(fed.map(|(pipeline, route)| (pipeline.signal, route.clone())));
             let component = format!("receivers.{id}");
-            for (name, listening) in receivers::listeners(id, otlp, settings)
-                .map_err(|cause| StartError::new(&component, cause))?
+            let fail = |cause| StartError::new(&component, cause);
+            let tenancy = receivers::tenancy(id, otlp.tenant.as_ref(), &tenants, &registry).map_err(fail)?;
+            for (name, listening) in
+                receivers::listeners(id, otlp, tenancy.as_ref(), shedder.as_ref(), settings).map_err(fail)?
             {
                 let service = OtlpService::new(
                     listening.service,
@@ -223,7 +254,10 @@ impl Gateway {
                 gateway.receivers.push(task);
             }
         }
-        gateway.readiness.set(true);
+        let listening = gateway.receivers.iter().map(JoinHandle::abort_handle);
+        gateway
+            .readiness
+            .ready(listening.collect(), gateway.journals.clone());
         Ok(gateway)
     }
 
@@ -328,7 +362,7 @@ impl Gateway {
     /// what is left then is dropped, counted and told.
     pub async fn stop(self, deadline: Duration) -> Stopped {
         let end = tokio::time::Instant::now() + deadline;
-        self.readiness.set(false);
+        self.readiness.stopping();
         // An error means that no receiver listens, which is what is wanted.
         let _ = self.stop_receivers.send(true);
         // Requests that wait for delivery need the journals open; half the time is theirs.
@@ -387,7 +421,12 @@ fn cursor_spec(settings: &Settings, pipeline: &Pipeline, id: &ComponentId, budge
     }
 }
 
-fn delivery_settings(settings: &Settings, pipeline: &Pipeline, id: &ComponentId) -> DeliverySettings {
+fn delivery_settings(
+    settings: &Settings,
+    pipeline: &Pipeline,
+    id: &ComponentId,
+    latency: Arc<Tracker>,
+) -> DeliverySettings {
     let exporter = settings.exporters.get(id);
     let batching = settings.batching(pipeline, id);
     let retry = match exporter {
@@ -421,6 +460,7 @@ fn delivery_settings(settings: &Settings, pipeline: &Pipeline, id: &ComponentId)
         },
         retry,
         max_in_flight,
+        latency,
     }
 }
 
@@ -481,6 +521,21 @@ fn export_process(registry: &Registry, budget: &Budget, egress: &EgressPool) {
         if let Some(cpu) = sluice_memory::cpu_seconds() {
             add("process_cpu_seconds_total", "CPU time used.", cpu);
         }
+    });
+}
+
+/// What each tenant holds of the budget; nothing where there are no tenants.
+fn export_tenants(registry: &Registry, budget: &Budget, tenants: &Tenants) {
+    let (budget, tenants) = (budget.clone(), tenants.clone());
+    registry.collect_with(move |out| {
+        let count = tenants.count();
+        let named = (0..count).filter(|_| count > Tenants::default().count());
+        out.extend(named.map(|index| Sample {
+            name: "sluice_tenant_reserved_bytes",
+            help: "Bytes of the memory budget that are reserved for a tenant.",
+            labels: vec![("tenant", tenants.name_at(index).to_string())],
+            value: budget.used_by(index) as f64,
+        }));
     });
 }
 

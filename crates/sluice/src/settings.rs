@@ -5,9 +5,10 @@
 //! `service.extensions`) names. Key names and meanings are the Collector's; where a key is absent, the default is ours.
 //!
 //! One file per subject: `receivers`, `processors`, `exporters` (OTLP), `outputs` (file, debug), `queue`,
-//! `extensions`, `network` (TLS, headers, addresses), `service` (our own telemetry), `pipelines` (references),
+//! `extensions`, `network` (TLS, headers, addresses), `tenant`, `admission`, `service` (our own telemetry), `pipelines` (references),
 //! `catalogue` (which components there are, and advice on those that are not).
 
+mod admission;
 mod catalogue;
 mod exporters;
 mod extensions;
@@ -22,6 +23,7 @@ mod receivers;
 mod redact;
 mod scope;
 mod service;
+mod tenant;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,6 +31,7 @@ use std::time::Duration;
 use sluice_config::{Document, Node, Problem, Problems, Report, nearest};
 use sluice_payload::Signal;
 
+pub use admission::{Admission, AdmissionMode};
 pub use catalogue::{ComponentInfo, Kind, Stability, components};
 pub use exporters::{
     BodyEncoding, ClientKeepalive, Exporter, HttpProtocol, OtlpGrpcExporter, OtlpHttpExporter,
@@ -53,6 +56,7 @@ pub use receivers::{
 pub use redact::{is_secret, print_config};
 pub use service::{LogEncoding, LogLevel, Logs, Metrics, Telemetry};
 pub use sluice_memory::MemoryLimit;
+pub use tenant::TenantFrom;
 
 /// Everything the assembly needs to know, checked.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +75,8 @@ pub struct Settings {
     pub memory: Option<MemoryLimit>,
     /// How often that one wants memory to be measured.
     pub memory_check_interval: Option<Duration>,
+    /// When the gateway is under pressure, and what it does then.
+    pub admission: Admission,
     /// How sluice speaks about itself.
     pub telemetry: Telemetry,
     /// What the operator should know: for `validate` to print and the log to say at start.
@@ -107,12 +113,15 @@ impl Settings {
             check_keys(
                 service,
                 "service",
-                &["extensions", "pipelines", "telemetry"],
+                &["admission", "extensions", "pipelines", "telemetry"],
                 &mut report,
             );
         }
         if let Some(telemetry) = service.and_then(|service| service.get("telemetry")) {
             settings.telemetry = service::telemetry(telemetry, &mut report);
+        }
+        if let Some(admission) = service.and_then(|service| service.get("admission")) {
+            settings.admission = admission::admission(admission, &mut report);
         }
         let plan = pipelines::read(root, &mut report);
         for kind in Kind::ALL {

@@ -27,14 +27,21 @@ async fn sigterm_drains() {
 }
 
 /// Scenario: SIGTERM while the destination is down; it comes up within the shutdown time-out.
-/// Guarantees: everything is delivered, exit code 0.
+/// Guarantees: the dead destination does not make the gateway unready, stopping does, while it lives on to drain;
+/// everything is delivered, exit code 0.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_waits_for_a_destination_that_comes_back() {
     let sink = Sink::down().await;
     let gateway = Gateway::start_with(&Config::to(&sink), &["--shutdown-timeout", "50"]).await;
     let sent = send(&gateway, Kind::Logs, 0..10).await;
+    assert_eq!(gateway.probe("/ready").await, 200);
     gateway.terminate();
     gateway.says("stopping").await;
+    sluice_tests::eventually("/ready answers 503", async || {
+        (gateway.probe("/ready").await == 503).then_some(())
+    })
+    .await;
+    assert_eq!(gateway.probe("/live").await, 200);
     sink.up().await;
     let exit = gateway.ended().await;
     assert_eq!(exit.code, Some(0), "{}", exit.log);

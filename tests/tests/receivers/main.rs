@@ -15,6 +15,7 @@ mod http1;
 mod json;
 mod overload;
 mod server;
+mod tenants;
 mod tls;
 
 use sluice_tests::{Config, Gateway, Reply, Sink};

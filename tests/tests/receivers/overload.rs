@@ -50,8 +50,8 @@ async fn refused_everywhere(gateway: &Gateway, body: &[u8], reason: &str) {
 
 /// Scenario: the smallest memory budget (8 MiB), filled by a request that the destination does not take;
 /// then requests that do not fit beside it; then the destination takes everything.
-/// Guarantees: 503 with an integer Retry-After, UNAVAILABLE with RetryInfo in the status details; once
-/// there is room, the same requests are taken, and nothing was lost.
+/// Guarantees: 503 with an integer Retry-After, UNAVAILABLE with RetryInfo in the status details; the gateway stays ready;
+/// once there is room, the same requests are taken, and nothing was lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn g4_h6_memory_budget_exhausted() {
     let sink = Sink::start().await;
@@ -70,6 +70,8 @@ async fn g4_h6_memory_budget_exhausted() {
         200
     );
     refused_everywhere(&gateway, &body, "memory").await;
+    // Full is not unable: another gateway would not be better off, and clients know when to come back.
+    assert_eq!(gateway.probe("/ready").await, 200);
     // A body that can never fit is not retryable.
     let never = vec![0; 9 << 20];
     assert_refused(

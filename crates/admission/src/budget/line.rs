@@ -34,6 +34,15 @@ impl Line {
         self.new.retain(fits);
         self.express.retain(fits);
     }
+
+    /// What the requests of each tenant hold that wait for more.
+    pub fn held_in_line(&self) -> BTreeMap<usize, u64> {
+        let mut held = BTreeMap::new();
+        for waiter in self.growing.values().filter(|waiter| waiter.slot.is_waiting()) {
+            *held.entry(waiter.tenant).or_default() += waiter.held;
+        }
+        held
+    }
 }
 
 /// One in line.
@@ -41,7 +50,6 @@ impl Line {
 pub(super) struct Waiter {
     pub bytes: u64,
     pub tenant: usize,
-    pub age: u64,
     /// Bytes it holds already.
     pub held: u64,
     /// Whether the whole request is small enough for the express lane.

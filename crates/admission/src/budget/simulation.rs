@@ -43,6 +43,8 @@ struct World {
     in_step: bool,
     /// The capacity is set anew again and again, to between an eighth and all of the ceiling.
     resized: bool,
+    /// Whether a tenant that is alone leaves room for others.
+    keeps_room: bool,
 }
 
 /// What became of one run.
@@ -139,6 +141,9 @@ async fn resize(budget: Budget, live: Rc<Cell<u32>>, mut random: Random) {
 fn run(seed: u64, world: World) -> Outcome {
     let mut random = Random(seed);
     let budget = Budget::new((16 + random.below(64)) * MIB);
+    if world.keeps_room {
+        budget.keep_room_for_tenants();
+    }
     let largest = budget.largest();
     let outcome = Rc::new(RefCell::new(Outcome::default()));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -223,9 +228,37 @@ fn everybody_ends_and_most_is_delivered() {
         give_way: true,
         in_step: false,
         resized: false,
+        keeps_room: false,
     };
+    most_is_delivered(world, seeds());
+}
+
+/// Scenario: the same, with room kept for tenants; and bodies that come in step.
+/// Guarantees: the same: shares refuse a flood and stop nobody else, and a tenant's own requests never all wait for
+/// each other until their patience runs out.
+#[test]
+fn shares_stop_nobody() {
+    let mut world = World {
+        give_way: true,
+        in_step: false,
+        keeps_room: true,
+        resized: false,
+    };
+    let seeds = seeds();
+    most_is_delivered(world, 0..seeds.end / 4);
+    world.in_step = true;
+    for seed in 0..100 {
+        let outcome = run(seed, world);
+        assert!(
+            outcome.delivered > 0 && outcome.timed_out < outcome.delivered,
+            "seed {seed}: {outcome:?}"
+        );
+    }
+}
+
+fn most_is_delivered(world: World, seeds: std::ops::Range<u64>) {
     let (mut delivered, mut all) = (0u64, 0u64);
-    for seed in seeds() {
+    for seed in seeds {
         let outcome = run(seed, world);
         assert!(outcome.delivered > 0, "seed {seed}: {outcome:?}");
         delivered += u64::from(outcome.delivered);
@@ -243,6 +276,7 @@ fn everybody_ends_while_the_capacity_changes() {
         give_way: true,
         in_step: false,
         resized: true,
+        keeps_room: false,
     };
     let (mut delivered, mut all, mut shrunk) = (0u64, 0u64, 0u64);
     for seed in seeds() {
@@ -272,6 +306,7 @@ fn a_deadlock_in_step_is_broken_and_would_be_found() {
                 give_way: true,
                 in_step: true,
                 resized: false,
+                keeps_room: false,
             },
         );
         assert!(
@@ -284,6 +319,7 @@ fn a_deadlock_in_step_is_broken_and_would_be_found() {
                 give_way: false,
                 in_step: true,
                 resized: false,
+                keeps_room: false,
             },
         );
         found += u32::from(without.delivered < outcome.delivered && without.timed_out > 0);

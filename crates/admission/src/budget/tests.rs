@@ -337,3 +337,102 @@ async fn giving_way_counts_what_a_lowered_capacity_lacks() {
         assert_eq!(budget.usage().used, 0);
     }
 }
+
+/// Scenario: room is kept for tenants; one fills what it may in front of a destination that takes nothing, and has a
+/// hundred requests in line, half of which hold bytes already; then another one sends.
+/// Guarantees: the flood stops at its share, with what its bodies grow to included; the other's requests come in at once,
+/// small ones and those that grow; what the flood waits for keeps nobody else waiting.
+#[tokio::test]
+async fn a_flood_that_was_first_leaves_room() {
+    let budget = Budget::new(160 * MIB);
+    budget.keep_room_for_tenants();
+    let (flood, other) = (1, 2);
+    let mut held = Vec::new();
+    let starters: Vec<_> = (0..50)
+        .map(|_| {
+            let visitor = budget.visit(flood);
+            held.extend(visitor.try_reserve(MIB / 4, 0));
+            visitor
+        })
+        .collect();
+    while let Some(permit) = budget.visit(flood).try_reserve(2 * MIB, 0) {
+        held.push(permit);
+    }
+    let share = budget.used_by(flood);
+    assert!(
+        (118 * MIB..=122 * MIB).contains(&share),
+        "{share} of a lane of {}",
+        150 * MIB
+    );
+    let growing = starters
+        .into_iter()
+        .map(|visitor| tokio::spawn(async move { visitor.reserve(4 * MIB, MIB / 4).await.map(drop) }));
+    let new = (0..50).map(|_| {
+        let visitor = budget.visit(flood);
+        tokio::spawn(async move { visitor.reserve(2 * MIB, 0).await.map(drop) })
+    });
+    let waiting: Vec<_> = growing.chain(new).collect();
+    settle().await;
+    assert_eq!((budget.usage().waiting, budget.used_by(flood)), (100, share));
+    for bytes in [100 << 10, 2 * MIB] {
+        let visitor = budget.visit(other);
+        let first = visitor.try_reserve(bytes, 0);
+        let first = match first {
+            Some(first) => first,
+            None => tokio::time::timeout(Duration::ZERO, visitor.reserve(bytes, 0))
+                .await
+                .unwrap()
+                .unwrap(),
+        };
+        let more = tokio::time::timeout(Duration::ZERO, visitor.reserve(4 * bytes, bytes))
+            .await
+            .unwrap()
+            .unwrap();
+        held.extend([first, more]);
+    }
+    assert!(waiting.iter().all(|task| !task.is_finished()));
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Scenario: room is kept for tenants; one has a complete body and three growing ones that are its share together; so a
+/// younger request of another tenant has to wait too.
+/// Guarantees: the oldest gets what it needs from the youngest of its own tenant, and not from the other one.
+#[tokio::test]
+async fn the_young_of_a_tenant_give_way_to_its_oldest() {
+    let budget = Budget::new(16 * MIB);
+    budget.keep_room_for_tenants();
+    let complete = budget.visit(1).try_reserve(3 * MIB, 0).unwrap();
+    let visitors: Vec<_> = (0..3).map(|_| Arc::new(budget.visit(1))).collect();
+    let other = budget.visit(2);
+    let others = other.try_reserve(MIB, 0).unwrap();
+    let mut growing: Vec<_> = visitors
+        .iter()
+        .map(|visitor| {
+            let holds = visitor.try_reserve(3 * MIB, 0).unwrap();
+            let visitor = visitor.clone();
+            tokio::spawn(async move {
+                let more = visitor.reserve(3 * MIB, 3 * MIB).await.ok()?;
+                Some((more, holds))
+            })
+        })
+        .collect();
+    settle().await;
+    let waiting = tokio::spawn(async move {
+        let more = other.reserve(4 * MIB, MIB).await.ok()?;
+        Some((more, others))
+    });
+    settle().await;
+    assert_eq!(budget.usage().waiting, 4);
+    visitors[1].make_way();
+    settle().await;
+    assert_eq!(budget.usage().gave_way, 0, "not the oldest of its tenant");
+    visitors[0].make_way();
+    settle().await;
+    assert_eq!((budget.usage().gave_way, waiting.is_finished()), (1, false));
+    assert!(growing.pop().unwrap().await.unwrap().is_none());
+    let oldest = growing.remove(0).await.unwrap();
+    assert!(oldest.is_some());
+    drop(oldest);
+    assert!(waiting.await.unwrap().is_some());
+    drop(complete);
+}

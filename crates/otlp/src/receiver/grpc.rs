@@ -10,10 +10,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluice_payload::{Encoding, Signal};
-use sluice_pipeline::Taken;
-use sluice_server::{Coding, Refusal, ReplyBody, check_head, collect_framed};
+use sluice_server::{Coding, Entered, Refusal, ReplyBody, check_head, collect_framed};
 
-use super::{Inner, answer, health, response_bytes};
+use super::{Answer, Inner, Owner, answer, health};
 
 const CONTENT_TYPE_GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const ACCEPTED_ENCODINGS: HeaderValue = HeaderValue::from_static("identity,gzip,zstd,snappy,deflate");
@@ -95,16 +94,17 @@ impl Inner {
             Call::Export(signal) => signal,
             Call::Health(method) => return self.serve_health(method, &head.headers, &mut body).await,
         };
+        let mut owner = Owner::UNKNOWN;
         let outcome = in_time(
             started,
             &head.headers,
-            self.export_grpc(signal, &head.headers, &mut body),
+            self.export_grpc(signal, &mut owner, &head.headers, &mut body),
         )
         .await;
         match outcome {
-            Ok(taken) => success(taken),
+            Ok(answer) => success(&answer),
             Err(refusal) => {
-                self.metrics.refused(signal, &refusal);
+                self.refused(signal, owner, &refusal);
                 failure(&refusal)
             }
         }
@@ -113,22 +113,23 @@ impl Inner {
     async fn export_grpc(
         &self,
         signal: Signal,
+        owner: &mut Owner,
         headers: &HeaderMap,
         body: &mut Incoming,
-    ) -> Result<Taken, Refusal> {
-        self.authenticate(headers)?;
+    ) -> Result<Answer, Refusal> {
+        *owner = self.authenticate(headers)?;
         self.served(signal)?;
         let encoding = message_encoding(headers)?;
         let coding = Coding {
             encoding,
             keep_frame: self.intake.keeps_frames(signal, encoding),
         };
-        let mut visit = self.gate.visit();
+        let mut entered = self.enter(signal, *owner)?;
+        let mut visit = self.gate.visit_of(owner.tenant);
         let received = collect_framed(body, coding, &mut visit, &self.settings.limits).await?;
-        if Self::is_empty(&received) {
-            return Ok(Taken::default());
-        }
-        self.take(signal, received, visit.patience()).await
+        entered.iter_mut().for_each(Entered::received);
+        let taken = self.take(signal, owner, received, visit.patience()).await?;
+        Ok(Answer::new(taken, entered))
     }
 }
 
@@ -196,10 +197,10 @@ pub(super) fn framed(message: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-fn success(taken: Taken) -> Response<ReplyBody> {
+fn success(answer: &Answer) -> Response<ReplyBody> {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert("grpc-status", HeaderValue::from(code::OK));
-    respond(ReplyBody::with_trailers(framed(&response_bytes(taken)), trailers))
+    respond(ReplyBody::with_trailers(framed(&answer.message()), trailers))
 }
 
 /// An answer with a body.

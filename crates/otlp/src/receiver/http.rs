@@ -9,12 +9,12 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use sluice_payload::{Encoding, Signal};
-use sluice_pipeline::{Taken, kind};
+use sluice_pipeline::kind;
 use sluice_server::{
-    Coding, HeadFault, Received, Refusal, ReplyBody, Visit, check_head, drain, heavy, receive,
+    Coding, Entered, HeadFault, Received, Refusal, ReplyBody, Visit, check_head, drain, heavy, receive,
 };
 
-use super::{Cors, Inner, REJECTED, answer, response_bytes};
+use super::{Answer, Cors, Inner, Owner, answer};
 use crate::json;
 
 /// The media type of a request and its answer.
@@ -87,14 +87,16 @@ impl Inner {
             _ if !head.headers.get_all(EXPECT).iter().all(expected) => Err(Problem::Expectation),
             (_, None, _) => Err(Problem::NoSuchPath),
             (_, Some(_), method) if method != Method::POST => Err(Problem::NotPost),
-            (_, Some(signal), _) => self
-                .export_http(signal, media, &head.headers, &mut body)
-                .await
-                .inspect_err(|refusal| self.metrics.refused(signal, refusal))
-                .map_err(Problem::from),
+            (_, Some(signal), _) => {
+                let mut owner = Owner::UNKNOWN;
+                self.export_http(signal, &mut owner, media, &head.headers, &mut body)
+                    .await
+                    .inspect_err(|refusal| self.refused(signal, owner, refusal))
+                    .map_err(Problem::from)
+            }
         };
         let mut response = match result {
-            Ok((taken, media)) => success(signal, taken, media),
+            Ok((answer, media)) => success(signal, &answer, media),
             Err(problem) => {
                 // A client that waits for "100 Continue" sends nothing more; any other gets the
                 // chance to finish sending, or a reset would destroy the answer.
@@ -133,11 +135,12 @@ impl Inner {
     async fn export_http(
         &self,
         signal: Signal,
+        owner: &mut Owner,
         media: Option<Media>,
         headers: &HeaderMap,
         body: &mut Incoming,
-    ) -> Result<(Taken, Media), Refusal> {
-        self.authenticate(headers)?;
+    ) -> Result<(Answer, Media), Refusal> {
+        *owner = self.authenticate(headers)?;
         self.served(signal)?;
         let Some(media) = media else {
             let given = headers
@@ -157,15 +160,15 @@ impl Inner {
         let length = headers
             .get(CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
-        let mut visit = self.gate.visit();
+        let mut entered = self.enter(signal, *owner)?;
+        let mut visit = self.gate.visit_of(owner.tenant);
         let mut received = receive(body, length, coding, &mut visit, &self.settings.limits).await?;
+        entered.iter_mut().for_each(Entered::received);
         if media == Media::Json {
             received = self.transcode(signal, received, &mut visit).await?;
         }
-        if Self::is_empty(&received) {
-            return Ok((Taken::default(), media));
-        }
-        Ok((self.take(signal, received, visit.patience()).await?, media))
+        let taken = self.take(signal, owner, received, visit.patience()).await?;
+        Ok((Answer::new(taken, entered), media))
     }
 
     /// JSON to the protobuf bytes that the rest of the house works on.
@@ -275,19 +278,19 @@ impl Inner {
     }
 }
 
-fn success(signal: Option<Signal>, taken: Taken, media: Media) -> Response<ReplyBody> {
-    let body = match media {
-        Media::Protobuf => response_bytes(taken),
-        Media::Json if taken.rejected == 0 => Bytes::from_static(b"{}"),
-        Media::Json => {
-            let rejected = match signal {
+fn success(signal: Option<Signal>, answer: &Answer, media: Media) -> Response<ReplyBody> {
+    let body = match (media, answer.partial_success()) {
+        (Media::Protobuf, _) => answer.message(),
+        (Media::Json, None) => Bytes::from_static(b"{}"),
+        (Media::Json, Some((rejected, message))) => {
+            let field = match signal {
                 Some(Signal::Metrics) => "rejectedDataPoints",
                 Some(Signal::Logs) => "rejectedLogRecords",
                 Some(Signal::Traces) | None => "rejectedSpans",
                 Some(Signal::Profiles) => "rejectedProfiles",
             };
             let partial = serde_json::json!({
-                "partialSuccess": {rejected: taken.rejected.to_string(), "errorMessage": REJECTED}
+                "partialSuccess": {field: rejected.to_string(), "errorMessage": message}
             });
             partial.to_string().into()
         }

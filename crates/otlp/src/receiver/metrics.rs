@@ -7,8 +7,10 @@ use sluice_telemetry::{Counter, Registry};
 use super::Transport;
 
 /// Every value of the `reason` label: known at start, so that a refusal allocates nothing.
-const REASONS: [&str; 9] = [
+const REASONS: [&str; 11] = [
     "memory",
+    "stalled",
+    "level",
     "queue_full",
     "not_delivered",
     "too_large",

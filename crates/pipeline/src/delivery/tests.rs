@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use sluice_admission::GuardSettings;
 use sluice_journal::{Cost, CursorReport, CursorSpec, Journal, Limits, OnFull};
 use sluice_payload::{Payload, TenantId};
 
@@ -97,6 +98,7 @@ async fn run(
         },
         retry,
         max_in_flight: 4,
+        latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
     };
     let start = Instant::now();
     deliver(

@@ -7,13 +7,17 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use sluice_otlp::receiver::{Cors, HttpPaths, ReceiverSettings, Transport};
+use sluice_payload::Tenants;
 use sluice_server::{
-    Authenticator, BasicAuth, BearerAuth, BodyLimits, ConnectionSettings, Pem, ServerTls, Verify, aside,
+    Authenticator, BasicAuth, BearerAuth, BodyLimits, ConnectionSettings, Pem, ServerTls, Shedder, Tenancy,
+    TenantSource, Verify, aside,
 };
+use sluice_telemetry::Registry;
 use sluice_wire::Depth;
 
 use crate::settings::{
-    self, ComponentId, Extension, Htpasswd, JsonMode, OtlpReceiver, Settings, TlsVersion, Validation,
+    self, ComponentId, Extension, Htpasswd, JsonMode, OtlpReceiver, Receiver, Settings, TenantFrom,
+    TlsVersion, Validation,
 };
 
 /// An HTTP connection without requests is kept this long: longer than the 60 s at which SDKs send
@@ -28,10 +32,45 @@ pub(super) struct Listening {
     pub service: ReceiverSettings,
 }
 
+/// Whether the tenants of this receiver have shares of the memory budget.
+pub(super) fn has_shares(receiver: &Receiver) -> bool {
+    match receiver {
+        Receiver::Otlp(otlp) => otlp.tenant.as_ref().is_some_and(TenantFrom::is_in_head),
+        Receiver::Nop => false,
+    }
+}
+
+/// How a receiver tells tenants apart, if it does.
+pub(super) fn tenancy(
+    id: &ComponentId,
+    tenant: Option<&TenantFrom>,
+    tenants: &Tenants,
+    registry: &Registry,
+) -> Result<Option<Tenancy>, String> {
+    let Some(tenant) = tenant else { return Ok(None) };
+    let header = tenant.from_header.as_ref().map(|name| {
+        name.parse()
+            .map_err(|_| format!("tenant.from_header: {name:?} is not a header name"))
+    });
+    let source = TenantSource {
+        header: header.transpose()?,
+        identity: tenant.from_auth,
+        resource_attribute: tenant.from_resource_attribute.clone(),
+    };
+    Ok(Some(Tenancy::new(
+        &id.to_string(),
+        source,
+        tenants.clone(),
+        registry,
+    )))
+}
+
 /// The listeners of an `otlp` receiver, by name.
 pub(super) fn listeners(
     id: &ComponentId,
     otlp: &OtlpReceiver,
+    tenancy: Option<&Tenancy>,
+    shedder: Option<&Shedder>,
     settings: &Settings,
 ) -> Result<Vec<(String, Listening)>, String> {
     let service = |transport, max_bytes, auth| -> Result<ReceiverSettings, String> {
@@ -50,6 +89,8 @@ pub(super) fn listeners(
             paths: HttpPaths::default(),
             cors: None,
             authenticator: authenticator(auth, settings)?,
+            tenancy: tenancy.cloned(),
+            shedder: shedder.cloned(),
             response_headers: Vec::new(),
         })
     };
@@ -180,7 +221,9 @@ pub(super) fn authenticator(
                     .collect(),
             };
             tokens.retain(|token| !token.is_empty());
-            if tokens.is_empty() {
+            let named = (bearer.named_tokens.iter())
+                .map(|(name, token)| (name.clone(), token.expose().trim().to_owned()));
+            if tokens.is_empty() && bearer.named_tokens.is_empty() {
                 return Err(format!(
                     "{}: there is no token, so nobody could come in",
                     auth.authenticator
@@ -190,7 +233,8 @@ pub(super) fn authenticator(
                 .header
                 .parse()
                 .map_err(|_| format!("{:?} is not a header name", bearer.header))?;
-            Ok(Some(Arc::new(BearerAuth::new(header, &bearer.scheme, tokens))))
+            let bearer = BearerAuth::new(header, &bearer.scheme, tokens).with_named(named);
+            Ok(Some(Arc::new(bearer)))
         }
         _ => Err(format!(
             "auth.authenticator: {} cannot authenticate clients",

@@ -1,5 +1,6 @@
 //! Extensions: health, debug pages, authentication, storage.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -263,6 +264,8 @@ pub struct BearerTokenAuth {
     pub token: Option<Secret>,
     /// Tokens to require, any of them; exporters send the first.
     pub tokens: Vec<Secret>,
+    /// Tokens to require, by the name of who has them, which a receiver's `tenant.from_auth` goes by. Our own key.
+    pub named_tokens: BTreeMap<String, Secret>,
     /// A file with one token a line, instead: receivers read it at start, exporters send its first and look for
     /// changes.
     pub filename: Option<PathBuf>,
@@ -276,6 +279,7 @@ impl Default for BearerTokenAuth {
             scheme: "Bearer".to_owned(),
             token: None,
             tokens: Vec::new(),
+            named_tokens: BTreeMap::new(),
             filename: None,
             header: "Authorization".to_owned(),
         }
@@ -295,8 +299,14 @@ pub(super) fn bearertokenauth(node: &Node, path: &str, report: &mut Report) -> O
     let mut auth: BearerTokenAuth = scope.decode()?;
     auth.filename = auth.filename.filter(|file| !file.as_os_str().is_empty());
     let has_text = auth.all_tokens().any(|token| !token.expose().trim().is_empty());
-    if !has_text && auth.filename.is_none() {
+    if !has_text && auth.named_tokens.is_empty() && auth.filename.is_none() {
         scope.error(&[], "needs a token; set token, tokens or filename");
+    }
+    for (name, token) in &auth.named_tokens {
+        if token.expose().trim().is_empty() {
+            // Left out in silence, a variable that is not set would lock a tenant out.
+            scope.error(&["named_tokens", name], "is empty; set it, or remove the name");
+        }
     }
     if auth.token.is_some() && !auth.tokens.is_empty() {
         scope.error(&["tokens"], "set either token or tokens, not both");
@@ -306,6 +316,7 @@ pub(super) fn bearertokenauth(node: &Node, path: &str, report: &mut Report) -> O
     }
     if auth
         .all_tokens()
+        .chain(auth.named_tokens.values())
         .any(|token| token.expose().bytes().any(|b| !(0x20..0x7f).contains(&b)))
     {
         scope.error(

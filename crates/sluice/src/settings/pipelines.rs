@@ -236,6 +236,7 @@ pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: 
     let intervals = limiters(settings).map(|(_, limiter)| limiter.check_interval);
     settings.memory_check_interval = intervals.filter(|interval| !interval.is_zero()).min();
     check_authenticators(settings, root, report);
+    check_identities(settings, root, report);
     check_addresses(settings, root, report);
 }
 
@@ -436,6 +437,43 @@ fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
                 auth,
                 false,
             );
+        }
+    }
+}
+
+/// `tenant.from_auth` needs credentials that have a name, on every protocol.
+fn check_identities(settings: &Settings, root: &Node, report: &mut Report) {
+    for (id, receiver) in &settings.receivers {
+        let Receiver::Otlp(otlp) = receiver else { continue };
+        if !otlp.tenant.as_ref().is_some_and(|tenant| tenant.from_auth) {
+            continue;
+        }
+        let id = id.to_string();
+        let path = ["receivers", &id, "tenant", "from_auth"];
+        let protocols = [
+            ("grpc", otlp.grpc.as_ref().map(|grpc| grpc.auth.as_ref())),
+            ("http", otlp.http.as_ref().map(|http| http.auth.as_ref())),
+        ];
+        for (protocol, auth) in protocols {
+            let Some(auth) = auth else { continue };
+            let Some(auth) = auth else {
+                let message = format!(
+                    "{}: protocols.{protocol} has no auth, so nobody there has a name; add auth.authenticator to it",
+                    path.join(".")
+                );
+                report.error(place(root, &path), message);
+                continue;
+            };
+            if let Some(Extension::BearerTokenAuth(bearer)) = settings.extensions.get(&auth.authenticator)
+                && bearer.named_tokens.is_empty()
+            {
+                let message = format!(
+                    "{}: the tokens of {} belong to nobody; give them names under its named_tokens",
+                    path.join("."),
+                    auth.authenticator
+                );
+                report.error(place(root, &path), message);
+            }
         }
     }
 }

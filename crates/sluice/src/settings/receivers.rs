@@ -8,6 +8,7 @@ use sluice_config::{ByteSize, Report};
 
 use super::network::{Auth, Headers, ListenAddress, ServerTls};
 use super::scope::Scope;
+use super::tenant::TenantFrom;
 
 /// The request limit OTLP recommends (specification, "size limits"); the Collector's 4 MiB on gRPC is its most frequent complaint.
 const DEFAULT_MAX_REQUEST_BYTES: u64 = 64 << 20;
@@ -36,6 +37,8 @@ pub struct OtlpReceiver {
     pub validation: Validation,
     /// How JSON is read. Our own key.
     pub json: JsonMode,
+    /// Whose requests are; `None`: all are of one tenant. Our own key.
+    pub tenant: Option<TenantFrom>,
 }
 
 /// How deeply received protobuf is validated.
@@ -66,6 +69,7 @@ struct RawOtlp {
     protocols: Protocols,
     validation: Validation,
     json: JsonMode,
+    tenant: Option<TenantFrom>,
 }
 
 #[derive(Deserialize, Default)]
@@ -311,6 +315,7 @@ pub(super) fn otlp(node: &sluice_config::Node, path: &str, report: &mut Report) 
         protocols: Protocols { mut grpc, mut http },
         validation,
         json,
+        tenant,
     } = scope.decode()?;
     if grpc.is_none() && http.is_none() {
         scope.error(
@@ -324,11 +329,15 @@ pub(super) fn otlp(node: &sluice_config::Node, path: &str, report: &mut Report) 
     if let Some(http) = &mut http {
         check_http(http, &mut scope);
     }
+    if let Some(tenant) = &tenant {
+        tenant.check(&mut scope);
+    }
     Some(OtlpReceiver {
         grpc,
         http,
         validation,
         json,
+        tenant,
     })
 }
 

@@ -11,7 +11,14 @@ pub fn print_config(document: &Document) -> String {
 
 /// Whether the value at a key path must not be shown: by the keys' names, in components known or not.
 pub fn is_secret(path: &[&str]) -> bool {
-    const EXACT: &[&str] = &["inline", "token", "tokens", "cookies", "credentials"];
+    const EXACT: &[&str] = &[
+        "inline",
+        "token",
+        "tokens",
+        "named_tokens",
+        "cookies",
+        "credentials",
+    ];
     const WITHIN: &[&str] = &[
         "password",
         "passwd",

@@ -1,0 +1,138 @@
+//! How the gateway is doing: what the shedder and the metrics are told.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_admission::{Budget, GuardSettings, Origin, Priority, Signals, Tracker};
+use sluice_journal::Journal;
+use sluice_payload::Tenants;
+use sluice_server::{ShedSettings, Shedder};
+use sluice_telemetry::{Registry, Sample};
+use tokio::sync::watch;
+
+use crate::settings::{Admission, AdmissionMode};
+
+/// How often the gateway is looked at: a level is at most this much behind.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A destination is judged by its latency from so many attempts of late on.
+const LEAST_ATTEMPTS: f64 = 5.0;
+
+/// What a gateway looks at.
+#[derive(Default)]
+pub(super) struct Pressure {
+    pub journals: Vec<Journal>,
+    pub destinations: Vec<Destination>,
+}
+
+/// What is known of one exporter in one pipeline.
+pub(super) struct Destination {
+    pub exporter: String,
+    pub pipeline: String,
+    /// Whether receivers wait for it: one that is cut loose when it lags holds nobody back, however slow it is.
+    pub is_coupled: bool,
+    pub latency: Arc<Tracker>,
+}
+
+/// Where the durations of an exporter's requests are kept.
+pub(super) fn tracker() -> Arc<Tracker> {
+    Arc::new(Tracker::new(&GuardSettings::default().tracker))
+}
+
+/// The shedder that the configuration asks for.
+pub(super) fn shedder(
+    admission: &Admission,
+    tenants: &Tenants,
+    registry: &Registry,
+    seed: u64,
+) -> Option<Shedder> {
+    if admission.mode == AdmissionMode::Off {
+        return None;
+    }
+    let mut priorities = Vec::new();
+    for (names, priority) in [(&admission.high, Priority::High), (&admission.low, Priority::Low)] {
+        for name in names {
+            let Some(tenant) = tenants.intern_sent(name.as_bytes()) else {
+                continue;
+            };
+            if priorities.len() <= tenant.index() {
+                priorities.resize(tenant.index() + 1, Priority::Normal);
+            }
+            priorities[tenant.index()] = priority;
+        }
+    }
+    let settings = ShedSettings {
+        signals: admission.signals,
+        enforce: admission.mode == AdmissionMode::Enforce,
+        priorities,
+    };
+    Some(Shedder::new(settings, registry, seed))
+}
+
+impl Pressure {
+    /// What the gateway feels now.
+    fn signals(&self, budget: &Budget) -> (Signals, u64) {
+        let usage = budget.usage();
+        let now = Instant::now();
+        let mut signals = Signals {
+            budget: usage.used as f64 / usage.capacity.max(1) as f64,
+            ..Signals::default()
+        };
+        for journal in &self.journals {
+            let strain = journal.strain(now);
+            signals.queue_bytes = signals.queue_bytes.max(strain.filled);
+            signals.queue_age = signals.queue_age.max(strain.age);
+        }
+        let now = Origin::process().nanos(now);
+        for destination in self.destinations.iter().filter(|one| one.is_coupled) {
+            let stats = destination.latency.stats(now);
+            if stats.weight >= LEAST_ATTEMPTS {
+                signals.export_latency = signals.export_latency.max(Duration::from_nanos(stats.p95));
+            }
+        }
+        (signals, usage.used)
+    }
+
+    /// Tells `shedder` how the gateway is doing until `stop` turns true.
+    pub(super) async fn watch(
+        self: Arc<Self>,
+        budget: Budget,
+        shedder: Shedder,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                _ = stopped.as_mut() => return,
+            }
+            let (signals, backlog) = self.signals(&budget);
+            shedder.observe(signals, backlog);
+        }
+    }
+
+    /// Adds the durations of exports to the metrics.
+    pub(super) fn export_to(self: &Arc<Self>, registry: &Registry) {
+        let this = self.clone();
+        registry.collect_with(move |out| {
+            let now = Origin::process().now();
+            for destination in &this.destinations {
+                let stats = destination.latency.stats(now);
+                for (quantile, nanos) in [("0.5", stats.p50), ("0.95", stats.p95), ("0.99", stats.p99)] {
+                    out.push(Sample {
+                        name: "sluice_exporter_latency_seconds",
+                        help: "How long one attempt to export takes, over the last seconds.",
+                        labels: vec![
+                            ("exporter", destination.exporter.clone()),
+                            ("pipeline", destination.pipeline.clone()),
+                            ("quantile", quantile.to_owned()),
+                        ],
+                        value: nanos as f64 / 1e9,
+                    });
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! Keys that the Collector does not have: `tenant` of receivers, `named_tokens`, `service.admission`.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use sluice::settings::{AdmissionMode, Receiver, Settings, TenantFrom, print_config};
+use sluice_config::Loader;
+
+fn settings(receiver: &str, extensions: &str, service: &str) -> Result<Settings, String> {
+    let yaml = format!(
+        "receivers:\n  otlp: {{{receiver}}}\n\
+         exporters: {{debug: {{}}}}\n\
+         extensions: {{{extensions}}}\n\
+         service:\n  {service}\n  pipelines: {{logs: {{receivers: [otlp], exporters: [debug]}}}}\n"
+    );
+    let document = Loader::new().text("own.yaml", yaml).load().unwrap();
+    Settings::from_document(&document).map_err(|problems| problems.to_string())
+}
+
+const BOTH: &str = "protocols: {grpc: , http: }";
+
+/// Scenario: tenants from every source at once, from one of them, and from none.
+/// Guarantees: what is written is what is read; nothing is the default.
+#[test]
+fn tenants_are_read() {
+    let tenant = |text: &str| {
+        let settings = settings(&format!("{BOTH}{text}"), "", "extensions: []").unwrap();
+        let Some(Receiver::Otlp(otlp)) = settings.receivers.into_values().next() else {
+            panic!("an otlp receiver")
+        };
+        otlp.tenant
+    };
+    assert_eq!(tenant(""), None);
+    assert_eq!(
+        tenant(", tenant: {from_header: X-Scope-OrgID, from_resource_attribute: tenant.id}"),
+        Some(TenantFrom {
+            from_header: Some("X-Scope-OrgID".into()),
+            from_auth: false,
+            from_resource_attribute: Some("tenant.id".into()),
+        })
+    );
+}
+
+/// Scenario: tenants from nowhere, from headers that are secrets, binary or no headers, from no attribute, from identities
+/// that are not there, and misspelt.
+/// Guarantees: each is an error that names the key and says what to do.
+#[test]
+fn wrong_tenants_are_told() {
+    for (text, expected) in [
+        ("{}", "receivers.otlp.tenant: says nothing; set from_header"),
+        (
+            "{from_header: Authorization}",
+            "receivers.otlp.tenant.from_header: Authorization does not name a tenant, and its value may be a secret",
+        ),
+        (
+            "{from_header: x-tenant-bin}",
+            "from_header: x-tenant-bin is binary in gRPC",
+        ),
+        (
+            "{from_header: \"a b\"}",
+            "from_header: \"a b\" is not a header name",
+        ),
+        (
+            "{from_resource_attribute: \"\"}",
+            "from_resource_attribute: is empty",
+        ),
+        (
+            "{from_auth: true}",
+            "receivers.otlp.tenant.from_auth: protocols.grpc has no auth, so nobody there has a name",
+        ),
+        ("{from_auth: true}", "protocols.http has no auth"),
+        ("{from_headers: x}", "did you mean \"from_header\"?"),
+    ] {
+        let error = settings(&format!("{BOTH}, tenant: {text}"), "", "extensions: []").unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+/// Scenario: tenants by identity, where tokens have names, and where they have none; a token without text.
+/// Guarantees: names are enough; without them the error says where to put them; an empty token is an error; tokens are
+/// not printed.
+#[test]
+fn identities_need_names() {
+    let receiver = "protocols: {grpc: {auth: {authenticator: bearertokenauth}}}, tenant: {from_auth: true}";
+    let with = |bearer: &str| {
+        settings(
+            receiver,
+            &format!("bearertokenauth: {{{bearer}}}"),
+            "extensions: [bearertokenauth]",
+        )
+    };
+    with("named_tokens: {team-a: s3cret}").unwrap();
+    let error = with("token: s3cret").unwrap_err();
+    assert!(
+        error.contains(
+            "the tokens of bearertokenauth belong to nobody; give them names under its named_tokens"
+        ),
+        "{error}"
+    );
+    let error = with("named_tokens: {team-a: \"\"}").unwrap_err();
+    assert!(
+        error.contains("extensions.bearertokenauth.named_tokens.team-a: is empty"),
+        "{error}"
+    );
+    let text = "extensions: {bearertokenauth: {named_tokens: {team-a: s3cret}}}\n";
+    let printed = print_config(&Loader::new().text("t.yaml", text).load().unwrap());
+    assert!(
+        !printed.contains("s3cret") && printed.contains("team-a"),
+        "{printed}"
+    );
+}
+
+/// Scenario: `service.admission` absent, with some keys, and with all sorts of mistakes.
+/// Guarantees: it only observes by default; given steps replace defaults; mistakes are told with their place.
+#[test]
+fn admission_is_read() {
+    let with = |admission: &str| settings(BOTH, "", admission);
+    let defaults = with("extensions: []").unwrap().admission;
+    assert_eq!(defaults.mode, AdmissionMode::Observe);
+    let given = with(
+        "admission: {mode: enforce, budget: {moderate: 90%, critical: never, emergency: never}, queue_age: {warning: 10s}, \
+         priority: {high: [acme], low: [batch]}}",
+    )
+    .unwrap()
+    .admission;
+    assert_eq!(given.mode, AdmissionMode::Enforce);
+    let budget = given.signals.budget;
+    assert_eq!(
+        (budget.warning, budget.moderate, budget.critical),
+        (defaults.signals.budget.warning, 0.9, f64::INFINITY)
+    );
+    assert_eq!(given.signals.queue_age_seconds.warning, 10.0);
+    assert_eq!(
+        (given.high, given.low),
+        (vec!["acme".to_owned()], vec!["batch".to_owned()])
+    );
+    for (text, expected) in [
+        ("{mode: on}", "service.admission.mode"),
+        (
+            "{budget: {warning: 0.8}}",
+            "service.admission.budget.warning: expected a percentage",
+        ),
+        (
+            "{budget: {warning: 95%}}",
+            "service.admission.budget: warning begins above moderate",
+        ),
+        (
+            "{queue_age: {warning: 10}}",
+            "service.admission.queue_age.warning",
+        ),
+        ("{queue_agee: {}}", "did you mean \"queue_age\"?"),
+        (
+            "{mode: enforce, priority: {high: [a], low: [a]}}",
+            "service.admission.priority.low: a is in high too",
+        ),
+    ] {
+        let error = with(&format!("admission: {text}")).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    let warned = with("admission: {priority: {high: [a]}}").unwrap().warnings;
+    assert!(
+        warned
+            .iter()
+            .any(|warning| warning.message.contains("nothing is shed unless mode is enforce")),
+        "{warned:?}"
+    );
+}
