@@ -15,6 +15,7 @@ pub struct Config {
     exporters: Vec<(String, String)>,
     extensions: Vec<(String, String)>,
     signals: Option<Vec<&'static str>>,
+    admission: String,
 }
 
 /// Batches leave at once: tests wait for arrivals, not for timers.
@@ -88,6 +89,12 @@ impl Config {
         self
     }
 
+    /// Settings of `service.admission`.
+    pub fn admission(mut self, settings: &str) -> Self {
+        self.admission = settings.to_owned();
+        self
+    }
+
     /// Pipelines of these signals only.
     pub fn signals(mut self, signals: &[&'static str]) -> Self {
         self.signals = Some(signals.to_vec());
@@ -127,8 +134,9 @@ impl Config {
         };
         let _ = writeln!(
             text,
-            "service:\n  extensions: [{}]\n  telemetry:\n    metrics: {{readers: [{{pull: {{exporter: {{prometheus: \
+            "service:\n  admission: {{{}}}\n  extensions: [{}]\n  telemetry:\n    metrics: {{readers: [{{pull: {{exporter: {{prometheus: \
              {{host: 127.0.0.1, port: 0}}}}}}}}]}}\n  pipelines:",
+            self.admission,
             ids(&extensions)
         );
         let all = ["metrics", "logs", "traces", "profiles"];

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use sluice_admission::{Budget, Guard, GuardSettings, NoHooks, Outcome, Priority, Tracker, TrackerSettings};
+use sluice_payload::Tenants;
 
 use crate::{Entry, Workload};
 
@@ -24,6 +25,7 @@ pub fn entries(entries: &mut Vec<Entry>) {
     entries.push(("reserve".into(), Box::new(reserve)));
     entries.push(("track".into(), Box::new(track)));
     entries.push(("guard".into(), Box::new(guard)));
+    entries.push(("tenant".into(), Box::new(tenant)));
 }
 
 /// A request's visit at the budget: announce, reserve, grow, shrink to what came, give back.
@@ -75,6 +77,17 @@ fn guard() -> Workload {
             if let Ok(ticket) = guard.admit(method, Priority::Normal, now) {
                 guard.settle(ticket, Outcome::Success, latency(n), now);
             }
+        }
+    })
+}
+
+/// A tenant's name, as a header carries it, to its number.
+fn tenant() -> Workload {
+    let tenants = Tenants::default();
+    let names: Vec<String> = (0..100).map(|n| format!("tenant-{n:03}")).collect();
+    Workload::new(REQUESTS, move || {
+        for n in 0..REQUESTS as usize {
+            black_box(tenants.intern_sent(black_box(names[n % names.len()].as_bytes())));
         }
     })
 }

@@ -13,6 +13,7 @@ mod health;
 mod http;
 mod http1;
 mod json;
+mod levels;
 mod overload;
 mod server;
 mod tenants;

@@ -121,7 +121,7 @@ async fn tenants_by_identity() {
     let metrics = gateway.metrics().await;
     let labels = ["tenant=\"default\"", "reason=\"unauthorized\""];
     assert_eq!(metrics.sum("sluice_tenant_refused_requests_total", &labels), 1.0);
-    assert!(!metrics.text().contains("eve") && !metrics.text().contains("t0ken"));
+    assert!(!metrics.text().contains("\"eve\"") && !metrics.text().contains("t0ken"));
     gateway.stop().await;
 }
 
