@@ -564,10 +564,10 @@ impl Visitor {
         self.budget.make_way(self.age);
     }
 
-    /// Whether tenants have shares, and this one's has room for `bytes` more: what it waits for, others hold.
-    pub fn is_within_share(&self, bytes: u64) -> bool {
+    /// Whether tenants have shares, and this one's has no room for `bytes` more.
+    pub fn is_over_share(&self, bytes: u64) -> bool {
         let inner = &self.budget.0;
-        inner.has_tenants.load(Ordering::Relaxed) && !inner.is_over_share(&inner.general, self.tenant, bytes)
+        inner.is_over_share(&inner.general, self.tenant, bytes)
     }
 
     /// Whether a request that has `held` bytes and wants `bytes` more may use the express lane.

@@ -131,9 +131,9 @@ impl Visit<'_> {
             budget, wait, waited, ..
         } = &*self.gate.0;
         let usage = budget.usage();
-        // The line is not closed to a tenant because another one fills it.
-        let places = 1 + u64::from(self.visitor.is_within_share(bytes));
-        if usage.waiting as u64 >= places * most_waiting(usage.capacity)
+        // One tenant that floods the gateway leaves half of the line to others.
+        let part = 1 + u64::from(self.visitor.is_over_share(bytes));
+        if usage.waiting as u64 >= most_waiting(usage.capacity) / part
             && !self.visitor.is_small(bytes, self.held)
         {
             let message = format!(
