@@ -2,6 +2,7 @@
 
 mod exporters;
 mod receivers;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -92,6 +93,8 @@ pub struct Stopped {
     pub lines: Vec<LedgerLine>,
     /// Items that were still queued at some exporter when the deadline passed, dropped and counted.
     pub left: u64,
+    /// Items that wait in journals on disk for the next start.
+    pub kept: u64,
 }
 
 impl Gateway {
@@ -103,8 +106,10 @@ impl Gateway {
         let registry = Registry::default();
         let readiness = Readiness::default();
         let plan = memory::Plan::new(settings.memory);
-        let budget = Budget::new(plan.budget);
+        let shares = storage::Shares::of(plan.budget, settings);
+        let budget = Budget::new(plan.budget - shares.reserved_bytes);
         let egress = EgressPool::new(plan.egress);
+        let tenants = Tenants::default();
         let seed = u64::from(std::process::id());
         let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
 
@@ -123,7 +128,13 @@ impl Gateway {
                 .iter()
                 .map(|id| cursor_spec(settings, pipeline, id, &budget))
                 .collect();
-            let (journal, cursors) = Journal::memory(&pipeline.id.to_string(), specs);
+            let frames = pipeline
+                .exporters
+                .iter()
+                .filter_map(|id| built.get(id)?.passes_through());
+            let opened = storage::open(settings, pipeline, specs, shares, frames.collect(), &tenants);
+            let (journal, cursors) =
+                opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             for (id, cursor) in pipeline.exporters.iter().zip(cursors) {
                 let Some(exporter) = built.get(id) else { continue };
                 let delivery = delivery_settings(settings, pipeline, id);
@@ -138,6 +149,7 @@ impl Gateway {
             }
             let ack = match pipeline.ack {
                 Ack::Accepted => AckLevel::Accepted,
+                Ack::Persisted => AckLevel::Persisted,
                 Ack::Delivered => AckLevel::Delivered,
             };
             let queue_of = |id| settings.exporters.get(id).and_then(settings::Exporter::queue);
@@ -169,7 +181,7 @@ impl Gateway {
                 .iter()
                 .map(|(pipeline, route)| (route.journal.clone(), pipeline.signal))
                 .collect(),
-            Tenants::default(),
+            tenants,
         );
         ledger.export_to(&registry);
         export_process(&registry, &budget, &egress);
@@ -349,8 +361,9 @@ impl Gateway {
         // Nothing, when all is well; whatever a delivery did not settle, however it ended, is told.
         let left = self.journals.iter().map(Journal::abandon).sum();
         let lines = self.ledger.lines();
+        let kept = lines.iter().map(|line| line.total.queued).sum();
         let _ = self.stop_pages.send(true);
-        Stopped { lines, left }
+        Stopped { lines, left, kept }
     }
 }
 
@@ -368,7 +381,7 @@ fn cursor_spec(settings: &Settings, pipeline: &Pipeline, id: &ComponentId, budge
     }
     let coupled =
         !shared || queue.is_some_and(|queue| queue.block_on_overflow) || pipeline.ack == Ack::Delivered;
-    if !coupled && limits.bytes.is_none() {
+    if !coupled && limits.bytes.is_none() && pipeline.storage.is_none() {
         limits.bytes = Some(budget.usage().capacity / LAGGARD_SHARE / pipeline.exporters.len() as u64);
     }
     let on_full = if coupled {
