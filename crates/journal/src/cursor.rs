@@ -15,6 +15,8 @@ pub struct Entry {
     pub seq: u64,
     /// The payload.
     pub payload: Arc<Payload>,
+    /// Nothing more is handed out until some of it is settled: what was gathered should go.
+    pub full: bool,
 }
 
 /// One exporter's reading position. Reading is done by one task; settling by any.
@@ -45,7 +47,7 @@ impl Cursor {
         loop {
             if let Some(disk) = &self.shared.disk {
                 match disk.next(&self.shared, self.index) {
-                    Next::Ready(seq, payload) => return Some(Entry { seq, payload }),
+                    Next::Ready(entry) => return Some(entry),
                     Next::Wait => self.shared.readable[self.index].notified().await,
                     Next::Retry => tokio::task::yield_now().await,
                     Next::Closed => return None,
@@ -56,7 +58,11 @@ impl Cursor {
             {
                 let mut state = self.shared.state.lock();
                 if let Some((seq, payload)) = state.next(self.index) {
-                    return Some(Entry { seq, payload });
+                    return Some(Entry {
+                        seq,
+                        payload,
+                        full: false,
+                    });
                 }
                 if state.closed {
                     return None;

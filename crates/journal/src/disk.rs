@@ -36,11 +36,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sluice_payload::{Encoding, Payload, Tenants};
+use sluice_payload::{Encoding, Tenants};
 
 use crate::journal::Shared;
 use crate::state::{Released, State};
-use crate::{Clock, CursorSpec, Disk, File, Filesystem, Full, OpenMode, SystemClock};
+use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
 pub(crate) use body::is_storable;
 pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
 use reader::{Reader, Source};
@@ -203,7 +203,7 @@ struct CursorReader {
 
 /// What a cursor gets when it asks.
 pub(crate) enum Next {
-    Ready(u64, Arc<Payload>),
+    Ready(Entry),
     Wait,
     Retry,
     Closed,
@@ -370,7 +370,7 @@ impl DiskSide {
         let mut released = Released::new();
         loop {
             let from = match shared.state.lock().look(index, &mut released) {
-                Look::Ready(seq, payload) => return Next::Ready(seq, payload),
+                Look::Ready(entry) => return Next::Ready(entry),
                 Look::Wait => return Next::Wait,
                 Look::Closed => return Next::Closed,
                 Look::Read(from) => from,
@@ -380,7 +380,11 @@ impl DiskSide {
                 let mut state = shared.state.lock();
                 let handed = state.hand_out(index, &record.passing, &mut released);
                 if let Some(payload) = record.payload.filter(|_| handed) {
-                    return Next::Ready(record.passing.seq, payload);
+                    return Next::Ready(Entry {
+                        seq: record.passing.seq,
+                        payload,
+                        full: state.is_full(index),
+                    });
                 }
             }
             if let Some(until) = reader.until.take() {

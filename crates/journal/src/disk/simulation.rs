@@ -72,6 +72,8 @@ struct World {
     in_hand: [BTreeMap<u64, (u64, u64)>; 2],
     /// By exporter: what it has settled, by id.
     settled: [BTreeSet<u64>; 2],
+    /// Of these as far as the journal is bound to know them still.
+    settled_lately: [BTreeSet<u64>; 2],
     /// Of these the position has been written, and no crash may bring them back.
     settled_for_good: [BTreeSet<u64>; 2],
     /// The machine may have stopped, and whatever is done is not done.
@@ -121,6 +123,7 @@ impl World {
             may_be_lost: BTreeSet::new(),
             in_hand: Default::default(),
             settled: Default::default(),
+            settled_lately: Default::default(),
             settled_for_good: Default::default(),
             stopping: false,
         };
@@ -198,14 +201,14 @@ impl World {
         }
         self.waiting = still;
         if !self.mischief.faults && !self.stopping {
-            self.settled_for_good = self.settled.clone();
+            self.settled_for_good = self.settled_lately.clone();
         }
     }
 
     fn read(&mut self, exporter: usize) {
         let Some(journal) = &self.journal else { return };
         let disk = journal.0.disk.as_ref().unwrap();
-        let Next::Ready(seq, payload) = disk.next(&journal.0, exporter) else {
+        let Next::Ready(Entry { seq, payload, .. }) = disk.next(&journal.0, exporter) else {
             return;
         };
         let mut id = [0; 8];
@@ -242,6 +245,7 @@ impl World {
         if some == left {
             hand.remove(&seq);
             self.settled[exporter].insert(id);
+            self.settled_lately[exporter].insert(id);
         } else {
             hand.insert(seq, (id, left - some));
         }
@@ -275,6 +279,7 @@ impl World {
         }
         self.journal = None;
         self.stopping = false;
+        self.settled_lately = self.settled_for_good.clone();
         self.waiting.clear();
         self.in_hand = Default::default();
         if orderly || self.mischief.sync != SyncPolicy::Group || self.random.one_in(2) {
@@ -282,7 +287,7 @@ impl World {
         } else {
             self.disk.crash_torn(self.random.next());
             // Positions are synced every second only.
-            self.settled_for_good = Default::default();
+            self.forget_settled();
         }
         if self.mischief.damage && self.random.one_in(2) {
             self.damage();
@@ -313,7 +318,7 @@ impl World {
             self.forgive(&path, id, size, at..to);
         }
         // Whatever was settled may come again when it is not known any more.
-        self.settled_for_good = Default::default();
+        self.forget_settled();
         let bit = 1 << self.random.below(8);
         self.disk.damage(&path, |bytes| match sort {
             0 => bytes[at as usize] ^= bit,
@@ -321,6 +326,11 @@ impl World {
             2 => bytes.truncate(at as usize),
             _ => drop(bytes.drain(range)),
         });
+    }
+
+    fn forget_settled(&mut self) {
+        self.settled_lately = Default::default();
+        self.settled_for_good = Default::default();
     }
 
     /// What is in this part of a segment may be lost.

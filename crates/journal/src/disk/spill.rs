@@ -17,7 +17,7 @@ use super::log::Written;
 use super::position::Position;
 use super::segment::{Contents, HEADER_BYTES, SegmentId, Tally, time};
 use crate::state::{Released, Slot, State};
-use crate::{Confirm, Cost, OnFull};
+use crate::{Confirm, Cost, Entry, OnFull};
 
 /// Where a record is: its segment, by first sequence number, and its offset there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,7 +86,7 @@ pub(crate) struct Passing {
 #[derive(Debug)]
 pub(crate) enum Look {
     /// The next payload, which was in memory.
-    Ready(u64, Arc<Payload>),
+    Ready(Entry),
     /// The next payload is on the disk.
     Read(ReadFrom),
     /// There is nothing for it now.
@@ -176,12 +176,10 @@ impl State {
             return Look::Closed;
         }
         let (next, end) = (self.cursors[index].next, self.end);
-        let spill = self.spilled();
-        let lag = &spill.lags[index];
-        let busy = !lag.in_flight.is_empty() && lag.in_flight_bytes >= spill.most_in_flight_bytes;
-        if busy || next >= end {
+        if next >= end || self.is_full(index) {
             return Look::Wait;
         }
+        let lag = &self.spilled().lags[index];
         let skips = lag
             .settled_before
             .front()
@@ -197,9 +195,20 @@ impl State {
                 received_at: slot.received_at,
             };
             self.hand_out(index, &passing, released);
-            return Look::Ready(next, payload);
+            return Look::Ready(Entry {
+                seq: next,
+                payload,
+                full: self.is_full(index),
+            });
         }
         Look::Read(self.where_to_read(index))
+    }
+
+    /// Whether a cursor is sending as much as it may.
+    pub(crate) fn is_full(&mut self, index: usize) -> bool {
+        let spill = self.spilled();
+        let lag = &spill.lags[index];
+        !lag.in_flight.is_empty() && lag.in_flight_bytes >= spill.most_in_flight_bytes
     }
 
     /// Where a cursor's next record is, if there is one.
