@@ -502,10 +502,16 @@ fn simulation() {
         Some(seed) => seed..seed + 1,
         None => 0..number("SLUICE_SEEDS").unwrap_or(SEEDS),
     };
-    for seed in seeds {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("SLUICE_SEED={seed} fails: {:?}", World::new(seed).mischief);
-            std::panic::resume_unwind(panic);
-        }
+    let failed: Vec<u64> = seeds
+        .filter(|seed| std::panic::catch_unwind(|| run(*seed)).is_err())
+        .collect();
+    for seed in &failed {
+        eprintln!("SLUICE_SEED={seed} fails: {:?}", World::new(*seed).mischief);
     }
+    assert!(
+        failed.is_empty(),
+        "{} seeds fail: {:?}",
+        failed.len(),
+        &failed[..failed.len().min(20)]
+    );
 }

@@ -343,9 +343,14 @@ impl State {
         {
             lag.settled_before.pop_front();
         }
-        lag.settled_before
+        let is_new = lag
+            .settled_before
             .front()
-            .is_none_or(|range| range.start > record.seq)
+            .is_none_or(|range| range.start > record.seq);
+        if !is_new {
+            self.leave(index, record.seq, released);
+        }
+        is_new
     }
 
     /// Moves a cursor over numbers that are not on the disk. A slot that it jumps over was there once; what was in it
@@ -357,18 +362,25 @@ impl State {
             .map(|(seq, _)| *seq)
             .collect();
         for seq in jumped {
-            let Some(slot) = self.slots.get_mut(&seq) else {
-                continue;
-            };
-            let items = std::mem::take(&mut slot.remaining[index]);
-            if let Some(confirm) = &slot.confirm {
-                confirm.cursor_done(Some((DropReason::Damaged, items)));
+            if let Some(slot) = self.slots.get(&seq)
+                && let Some(confirm) = &slot.confirm
+            {
+                confirm.cursor_done(Some((DropReason::Damaged, slot.remaining[index])));
             }
-            let done = slot.remaining.iter().all(|left| *left == 0);
-            self.settled_on_disk(index, seq, released);
-            if done {
-                self.slots.remove(&seq);
-            }
+            self.leave(index, seq, released);
+        }
+    }
+
+    /// A cursor has nothing to do with a payload; others may.
+    fn leave(&mut self, index: usize, seq: u64, released: &mut Released) {
+        let Some(slot) = self.slots.get_mut(&seq) else {
+            return;
+        };
+        slot.remaining[index] = 0;
+        let done = slot.remaining.iter().all(|left| *left == 0);
+        self.settled_on_disk(index, seq, released);
+        if done {
+            self.slots.remove(&seq);
         }
     }
 
