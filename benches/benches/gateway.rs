@@ -14,7 +14,7 @@ use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rustix::time::{ClockId, clock_gettime};
 use sluice_client::{Compression, compress};
-use sluice_journal::{Cost, CursorSpec, Journal, Limits, OnFull, Settled};
+use sluice_journal::{Cost, CursorSpec, Durability, Journal, Limits, OnFull, Settled};
 use sluice_loadgen::{Signal, Spec};
 use sluice_payload::{Encoding, Payload, TenantId};
 use sluice_telemetry::{Account, DropReason, Registry};
@@ -217,7 +217,7 @@ fn counters(c: &mut Criterion<CpuTime>) {
                 let begun = CpuTime.start();
                 for _ in 0..rounds {
                     let space = journal.try_reserve(cost).expect("there is no limit");
-                    journal.append(space, payload.clone(), None);
+                    let _ = journal.append(space, payload.clone(), None, Durability::Written);
                     let entry = cursor.next().await.expect("one was just appended");
                     cursor.settle(&[Settled {
                         seq: entry.seq,

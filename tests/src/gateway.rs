@@ -318,6 +318,11 @@ impl Gateway {
         assert!(done.is_ok_and(|status| status.success()), "kill -TERM failed");
     }
 
+    /// Sends SIGKILL and waits until it is gone.
+    pub async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+
     /// Waits until the process has ended by itself.
     pub async fn ended(mut self) -> Exit {
         let status = within("the gateway ends", self.child.wait()).await.unwrap();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sluice_payload::Payload;
 
+use crate::disk::Next;
 use crate::journal::Shared;
 use crate::state::{Released, Settled};
 
@@ -14,6 +15,8 @@ pub struct Entry {
     pub seq: u64,
     /// The payload.
     pub payload: Arc<Payload>,
+    /// Nothing more is handed out until some of it is settled: what was gathered should go.
+    pub full: bool,
 }
 
 /// One exporter's reading position. Reading is done by one task; settling by any.
@@ -42,11 +45,24 @@ impl Cursor {
     /// The next payload; waits for one, and ends with `None` when the journal is closed and read.
     pub async fn next(&mut self) -> Option<Entry> {
         loop {
+            if let Some(disk) = &self.shared.disk {
+                match disk.next(&self.shared, self.index) {
+                    Next::Ready(entry) => return Some(entry),
+                    Next::Wait => self.shared.readable[self.index].notified().await,
+                    Next::Retry => tokio::task::yield_now().await,
+                    Next::Closed => return None,
+                }
+                continue;
+            }
             // One reader, and `notify_one` stores a permit: nothing is missed between look and wait.
             {
                 let mut state = self.shared.state.lock();
                 if let Some((seq, payload)) = state.next(self.index) {
-                    return Some(Entry { seq, payload });
+                    return Some(Entry {
+                        seq,
+                        payload,
+                        full: false,
+                    });
                 }
                 if state.closed {
                     return None;
@@ -64,6 +80,11 @@ impl Cursor {
             .lock()
             .settle(self.index, settled, &mut released);
         drop(released);
+        if let Some(disk) = &self.shared.disk {
+            disk.queue.moved();
+            // There may be room in flight.
+            self.shared.readable[self.index].notify_one();
+        }
         self.shared.after_settle();
     }
 }
@@ -109,7 +130,8 @@ mod tests {
             items: payload.items,
             bytes: 100,
         };
-        Ok(journal.append(journal.try_reserve(cost)?, payload, None))
+        let _ = journal.append(journal.try_reserve(cost)?, payload, None, Durability::Written);
+        Ok(journal.0.state.lock().end - 1)
     }
 
     fn done(seq: u64, delivered: u64) -> Settled {
@@ -294,7 +316,7 @@ mod tests {
                 bytes: 1,
             })
             .unwrap();
-        journal.append(space, payload(&budget, 5), Some(confirm));
+        let _ = journal.append(space, payload(&budget, 5), Some(confirm), Durability::Written);
         for (cursor, reason, lost) in [
             (0, DropReason::PayloadFault, 4),
             (1, DropReason::RetryExhausted, 1),
@@ -350,7 +372,7 @@ mod tests {
                 bytes: 1,
             })
             .unwrap();
-        journal.append(space, payload(&budget, 5), Some(confirm));
+        let _ = journal.append(space, payload(&budget, 5), Some(confirm), Durability::Written);
         cursors[0].next().await.unwrap();
         cursors[0].settle(&[done(0, 5)]);
         assert!(waiting.try_recv().is_err());

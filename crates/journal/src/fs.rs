@@ -9,7 +9,7 @@ pub(crate) mod simulated;
 
 use std::ffi::OsString;
 use std::fmt::Debug;
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::Path;
 
 pub use disk::Disk;
@@ -73,6 +73,11 @@ pub trait File: Debug + Send + Sync {
     fn append(&self, bytes: &[u8]) -> io::Result<usize>;
     /// Writes some of the bytes at `offset` and returns how many; for files not opened to append.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// As [`write_at`](Self::write_at), from several slices.
+    fn write_vectored_at(&self, slices: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let first = slices.iter().find(|slice| !slice.is_empty());
+        first.map_or(Ok(0), |slice| self.write_at(slice, offset))
+    }
     /// Reads some bytes from `offset` on and returns how many; 0 at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Its size.

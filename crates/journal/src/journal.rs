@@ -5,13 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use sluice_payload::Payload;
+use sluice_payload::{Encoding, Payload};
 use sluice_telemetry::Account;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::cursor::Cursor;
+use crate::disk::{self, DiskSide, Pending};
 use crate::state::{Released, State};
-use crate::{Confirm, Cost, CursorSpec, Depth, Full, Strain};
+use crate::{
+    Confirm, Cost, CursorSpec, Depth, DiskReport, DiskSettings, Durability, Full, NotPersisted, OpenError,
+    Recovered, Strain,
+};
 
 /// The writing end of a journal. Cloning shares it.
 #[derive(Clone)]
@@ -27,9 +31,23 @@ pub(crate) struct Shared {
     waiting_for_room: AtomicUsize,
     /// A cursor settled something; for whoever drains.
     settled: Notify,
+    /// Of a journal on disk.
+    pub(crate) disk: Option<DiskSide>,
 }
 
 impl Shared {
+    fn new(pipeline: &str, state: State, disk: Option<DiskSide>) -> Arc<Self> {
+        Arc::new(Shared {
+            pipeline: pipeline.to_owned(),
+            readable: (0..state.cursor_count()).map(|_| Notify::new()).collect(),
+            state: Mutex::new(state),
+            room: Notify::new(),
+            waiting_for_room: AtomicUsize::new(0),
+            settled: Notify::new(),
+            disk,
+        })
+    }
+
     pub(crate) fn after_settle(&self) {
         if self.waiting_for_room.load(Ordering::Acquire) > 0 {
             self.room.notify_waiters();
@@ -67,19 +85,72 @@ impl std::fmt::Debug for Journal {
 impl Journal {
     /// An in-memory journal for `pipeline` with one cursor for each of `specs`, in their order.
     pub fn memory(pipeline: &str, specs: Vec<CursorSpec>) -> (Journal, Vec<Cursor>) {
-        let count = specs.len();
-        let shared = Arc::new(Shared {
-            pipeline: pipeline.to_owned(),
-            state: Mutex::new(State::new(specs)),
-            readable: (0..count).map(|_| Notify::new()).collect(),
-            room: Notify::new(),
-            waiting_for_room: AtomicUsize::new(0),
-            settled: Notify::new(),
-        });
-        let cursors = (0..count)
+        Self::with_cursors(Shared::new(pipeline, State::new(specs), None))
+    }
+
+    fn with_cursors(shared: Arc<Shared>) -> (Journal, Vec<Cursor>) {
+        let cursors = (0..shared.readable.len())
             .map(|index| Cursor::new(shared.clone(), index))
             .collect();
         (Journal(shared), cursors)
+    }
+
+    /// A journal on disk for `pipeline`, with what an earlier process left in it. Blocks while it looks.
+    ///
+    /// # Errors
+    /// [`OpenError`]: the directory cannot be used. Damage in it is no error.
+    pub fn disk(
+        pipeline: &str,
+        specs: Vec<CursorSpec>,
+        settings: DiskSettings,
+    ) -> Result<(Journal, Vec<Cursor>, Recovered), OpenError> {
+        let directory = settings.directory.clone();
+        let (state, side, recovered) = disk::open(pipeline, specs, settings)?;
+        let shared = Shared::new(pipeline, state, Some(side));
+        if let Some(disk) = &shared.disk {
+            disk.attend(&shared).map_err(|error| OpenError::Io {
+                path: directory,
+                error,
+            })?;
+        }
+        let (journal, cursors) = Self::with_cursors(shared);
+        Ok((journal, cursors, recovered))
+    }
+
+    /// Whether payloads are kept on disk.
+    pub fn is_durable(&self) -> bool {
+        self.0.disk.is_some()
+    }
+
+    /// Whether a payload's compressed frame is stored as it came, if it has one of this encoding.
+    pub fn stores_frames(&self, encoding: Encoding) -> bool {
+        self.is_durable() && disk::is_storable(encoding)
+    }
+
+    /// What a payload counts for here: what it retains in memory, or what it inflates to from the disk.
+    pub fn cost(&self, payload: &Payload) -> Cost {
+        Cost {
+            requests: 1,
+            items: payload.items,
+            bytes: match self.0.disk {
+                None => payload.retained_bytes(),
+                Some(_) => payload.body.len() as u64,
+            },
+        }
+    }
+
+    /// The files of a journal on disk.
+    pub fn disk_report(&self) -> Option<DiskReport> {
+        let disk = self.0.disk.as_ref()?;
+        Some(disk.report(&mut self.0.state.lock()))
+    }
+
+    /// One turn of the writer of a journal with a `seed`, which has no thread.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn turn(&self) {
+        if let Some(disk) = &self.0.disk {
+            disk.turn(&self.0);
+        }
     }
 
     /// The pipeline's id.
@@ -95,8 +166,11 @@ impl Journal {
     /// Reserves space in every coupled cursor, or in none.
     ///
     /// # Errors
-    /// [`Full`] names the first cursor without room.
+    /// [`Full`] names the first cursor without room, or the disk's fault.
     pub fn try_reserve(&self, cost: Cost) -> Result<Space, Full> {
+        if let Some(disk) = &self.0.disk {
+            disk.check(&self.0.pipeline)?;
+        }
         self.0.state.lock().reserve(cost)?;
         Ok(Space {
             journal: self.clone(),
@@ -108,7 +182,7 @@ impl Journal {
     /// future is safe.
     ///
     /// # Errors
-    /// [`Full::Closed`] once the journal is closed.
+    /// [`Full::Closed`] once the journal is closed, [`Full::Disk`] when the disk takes nothing.
     pub async fn reserve(&self, cost: Cost) -> Result<Space, Full> {
         let waiting = Waiting::enter(&self.0.waiting_for_room);
         loop {
@@ -123,22 +197,39 @@ impl Journal {
         }
     }
 
-    /// Appends a payload to the space reserved for it.
-    pub fn append(&self, space: Space, payload: Arc<Payload>, confirm: Option<Confirm>) -> u64 {
+    /// Appends a payload to the space reserved for it. It is in a journal in memory when this returns; in one on disk, when
+    /// what is returned says so.
+    pub fn append(
+        &self,
+        mut space: Space,
+        payload: Arc<Payload>,
+        confirm: Option<Confirm>,
+        durability: Durability,
+    ) -> Appended {
+        if let Some(disk) = &self.0.disk {
+            let (done, waiting) = oneshot::channel();
+            disk.queue.push(Pending {
+                payload,
+                space,
+                confirm,
+                durability,
+                done: Some(done),
+            });
+            return Appended(Some(waiting));
+        }
         let mut released = Released::new();
-        let seq = {
+        {
             let mut state = self.0.state.lock();
-            let cost = space.cost;
-            space.consume(&mut state);
-            state.append(payload, cost, confirm, &mut released)
-        };
+            let cost = space.consume(&mut state);
+            state.append(payload, cost, confirm, &mut released);
+        }
         for readable in &self.0.readable {
             readable.notify_one();
         }
-        seq
+        Appended(None)
     }
 
-    /// Bytes that wait for the cursor that lags most.
+    /// Bytes in memory that wait for the cursor that lags most.
     pub fn backlog_bytes(&self) -> u64 {
         self.0.state.lock().backlog_bytes()
     }
@@ -160,8 +251,14 @@ impl Journal {
         self.0.room.notify_waiters();
     }
 
-    /// Gives up what is left, counted as `shutdown`; returns the items given up.
+    /// Gives up what is left, counted as `shutdown`; returns the items given up. A journal on disk gives up nothing: what
+    /// is left is there for the next process, for which it is put in order.
     pub fn abandon(&self) -> u64 {
+        if let Some(disk) = &self.0.disk {
+            self.close();
+            disk.finish(&self.0);
+            return 0;
+        }
         let left = self
             .reports(Instant::now())
             .iter()
@@ -209,6 +306,36 @@ impl Journal {
     }
 }
 
+/// A payload on its way into a journal.
+#[derive(Debug)]
+#[must_use = "on disk, it is not there before this says so"]
+pub struct Appended(Option<oneshot::Receiver<Result<(), NotPersisted>>>);
+
+impl Appended {
+    /// What came of it, if that is known by now.
+    #[cfg(test)]
+    pub(crate) fn outcome(&mut self) -> Option<Result<(), NotPersisted>> {
+        match &mut self.0 {
+            None => Some(Ok(())),
+            Some(waiting) => waiting.try_recv().ok(),
+        }
+    }
+
+    /// Waits until it is there, as durably as was asked for. Giving up the wait does not take the payload back.
+    ///
+    /// # Errors
+    /// [`NotPersisted`]: it is not there, and will not be.
+    pub async fn persisted(self) -> Result<(), NotPersisted> {
+        let Some(waiting) = self.0 else { return Ok(()) };
+        waiting.await.unwrap_or_else(|_| {
+            Err(NotPersisted {
+                pipeline: String::new(),
+                reason: "the gateway stopped".to_owned(),
+            })
+        })
+    }
+}
+
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -237,8 +364,11 @@ impl Space {
         self.cost
     }
 
-    fn consume(mut self, state: &mut State) {
-        state.unreserve(std::mem::take(&mut self.cost));
+    /// The space is used: what it was.
+    pub(crate) fn consume(&mut self, state: &mut State) -> Cost {
+        let cost = std::mem::take(&mut self.cost);
+        state.unreserve(cost);
+        cost
     }
 }
 

@@ -10,12 +10,16 @@
 //!
 //! It also holds the seams of everything that keeps data on a disk: [`Filesystem`] and [`Clock`].
 //!
-//! This is the memory variant. The lock is held for a few dozen nanoseconds per request and per
-//! batch, never while waiting and never while a payload is freed.
+//! [`Journal::memory`] keeps payloads in memory until they are settled. The lock is held for a few dozen nanoseconds per
+//! request and per batch, never while waiting and never while a payload is freed.
+//!
+//! [`Journal::disk`] writes them to a directory first: what it acknowledged survives `kill -9`, and damage costs the damaged
+//! records only. Memory holds what is near the end and what is being sent, whatever the backlog.
 
 mod clock;
 mod confirm;
 mod cursor;
+mod disk;
 mod fs;
 mod journal;
 mod limits;
@@ -24,8 +28,12 @@ mod state;
 pub use clock::{Clock, SystemClock};
 pub use confirm::{Confirm, Confirmed};
 pub use cursor::{Cursor, Entry};
+pub use disk::{
+    DiskReport, DiskSettings, Durability, InspectedCursor, InspectedSegment, Inspection, NotPersisted,
+    OpenError, Recovered, SEGMENT_BYTES, SyncPolicy, inspect, journals,
+};
 pub use fs::{Disk, File, Filesystem, OpenMode};
-pub use journal::{CursorReport, Journal, Space};
+pub use journal::{Appended, CursorReport, Journal, Space};
 pub use limits::{Cost, CursorSpec, Depth, Full, Limits, OnFull, Strain};
 pub use state::Settled;
 

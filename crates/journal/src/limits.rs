@@ -108,6 +108,14 @@ pub enum Full {
         /// Its backlog in retained bytes.
         bytes: u64,
     },
+    /// The disk takes nothing now; that is tried again all the time.
+    #[error("the journal of pipeline {pipeline} cannot be written ({reason}); retry later")]
+    Disk {
+        /// The pipeline.
+        pipeline: String,
+        /// What the disk said.
+        reason: String,
+    },
     /// The journal takes nothing any more: the gateway is shutting down.
     #[error("the gateway is shutting down; retry later or elsewhere")]
     Closed,

@@ -10,6 +10,7 @@ use std::time::Instant;
 use sluice_payload::{Payload, TenantId};
 use sluice_telemetry::{Account, DropReason};
 
+use crate::disk::{Place, Spill};
 use crate::{Confirm, Cost, CursorSpec, Depth, Full, OnFull, Strain};
 
 /// What came of some items of one payload at one cursor.
@@ -38,37 +39,44 @@ pub(crate) fn worse(a: DropReason, b: DropReason) -> DropReason {
 pub(crate) struct State {
     /// What some cursor has not settled, by sequence number. A settled slot goes at once, whatever
     /// stands before it: one dead exporter holds its own backlog here, and nothing else.
-    slots: BTreeMap<u64, Slot>,
+    ///
+    /// A journal on disk keeps only those here that are being sent, or near the end: see [`Spill`].
+    pub(crate) slots: BTreeMap<u64, Slot>,
     /// The sequence number of the next payload.
-    end: u64,
-    cursors: Vec<CursorState>,
+    pub(crate) end: u64,
+    pub(crate) cursors: Vec<CursorState>,
     reserved: Cost,
     pub(crate) closed: bool,
+    /// What a journal on disk knows beside.
+    pub(crate) spill: Option<Box<Spill>>,
 }
 
-struct Slot {
-    payload: Arc<Payload>,
-    confirm: Option<Confirm>,
-    cost: Cost,
-    tenant: TenantId,
-    received_at: Instant,
+pub(crate) struct Slot {
+    /// `None` when it is on the disk alone.
+    pub payload: Option<Arc<Payload>>,
+    pub confirm: Option<Confirm>,
+    pub cost: Cost,
+    pub tenant: TenantId,
+    pub received_at: Instant,
+    /// Where it is on the disk.
+    pub place: Place,
     /// Items not settled yet, by cursor.
-    remaining: Box<[u64]>,
+    pub remaining: Box<[u64]>,
     /// Items given up by cursor and the last reason, if somebody waits for the confirmation.
-    dropped: Vec<Option<(DropReason, u64)>>,
+    pub dropped: Vec<Option<(DropReason, u64)>>,
 }
 
-struct CursorState {
-    spec: CursorSpec,
+pub(crate) struct CursorState {
+    pub spec: CursorSpec,
     /// Sequence number of the next payload to hand out.
-    next: u64,
-    backlog: Cost,
+    pub next: u64,
+    pub backlog: Cost,
     /// Indexed by tenant.
     accounts: Vec<Account>,
 }
 
 impl CursorState {
-    fn account(&mut self, tenant: TenantId) -> &mut Account {
+    pub(crate) fn account(&mut self, tenant: TenantId) -> &mut Account {
         let index = tenant.index();
         if index >= self.accounts.len() {
             self.accounts.resize(index + 1, Account::default());
@@ -97,6 +105,7 @@ impl State {
             cursors,
             reserved: Cost::default(),
             closed: false,
+            spill: None,
         }
     }
 
@@ -146,6 +155,9 @@ impl State {
     }
 
     pub(crate) fn backlog_bytes(&self) -> u64 {
+        if let Some(spill) = &self.spill {
+            return spill.kept_bytes;
+        }
         let backlogs = self.cursors.iter().map(|cursor| cursor.backlog.bytes);
         backlogs.max().unwrap_or_default()
     }
@@ -163,6 +175,22 @@ impl State {
         released: &mut Released,
     ) -> u64 {
         let seq = self.end;
+        self.insert(seq, Place::default(), payload, cost, confirm);
+        for index in 0..self.cursors.len() {
+            self.cut_loose(index, released);
+        }
+        seq
+    }
+
+    /// Takes a payload into the account of every cursor, as number `seq`.
+    pub(crate) fn insert(
+        &mut self,
+        seq: u64,
+        place: Place,
+        payload: Arc<Payload>,
+        cost: Cost,
+        confirm: Option<Confirm>,
+    ) {
         let cursors = self.cursors.len();
         for cursor in &mut self.cursors {
             cursor.backlog.add(cost);
@@ -173,18 +201,15 @@ impl State {
         let slot = Slot {
             tenant: payload.tenant,
             received_at: payload.received_at,
-            payload,
+            payload: Some(payload),
             confirm,
             cost,
+            place,
             remaining: vec![cost.items; cursors].into(),
             dropped: Vec::new(),
         };
         self.slots.insert(seq, slot);
-        self.end += 1;
-        for index in 0..cursors {
-            self.cut_loose(index, released);
-        }
-        seq
+        self.end = seq + 1;
     }
 
     /// Drops the oldest unread payloads of a `drop_oldest` cursor until it is within its limits. One
@@ -203,7 +228,7 @@ impl State {
         }
     }
 
-    fn give_up(&mut self, index: usize, seq: u64, reason: DropReason, released: &mut Released) {
+    pub(crate) fn give_up(&mut self, index: usize, seq: u64, reason: DropReason, released: &mut Released) {
         let Some(slot) = self.slots.get(&seq) else { return };
         let dropped = Some((reason, slot.remaining[index]));
         self.settle_one(
@@ -220,8 +245,9 @@ impl State {
     /// The next payload for a cursor.
     pub(crate) fn next(&mut self, index: usize) -> Option<(u64, Arc<Payload>)> {
         let (&seq, slot) = self.slots.range(self.cursors[index].next..).next()?;
+        let payload = slot.payload.clone()?;
         self.cursors[index].next = seq + 1;
-        Some((seq, slot.payload.clone()))
+        Some((seq, payload))
     }
 
     pub(crate) fn settle(&mut self, index: usize, settled: &[Settled], released: &mut Released) {
@@ -268,10 +294,12 @@ impl State {
         if let Some(confirm) = &slot.confirm {
             confirm.cursor_done(slot.dropped.get(index).copied().flatten());
         }
-        if slot.remaining.iter().all(|left| *left == 0)
-            && let Some(slot) = self.slots.remove(&settled.seq)
-        {
-            released.push(slot.payload);
+        let done = slot.remaining.iter().all(|left| *left == 0);
+        if self.spill.is_some() {
+            self.settled_on_disk(index, settled.seq, released);
+        }
+        if done && let Some(slot) = self.slots.remove(&settled.seq) {
+            released.extend(slot.payload);
         }
     }
 
@@ -299,11 +327,12 @@ impl State {
     }
 
     pub(crate) fn depth(&self, index: usize, now: Instant) -> Depth {
-        let oldest = self
-            .slots
-            .values()
-            .find(|slot| slot.remaining[index] > 0)
-            .map(|slot| now.saturating_duration_since(slot.received_at));
+        let oldest = match &self.spill {
+            Some(_) => self.age_on_disk(index, now, std::time::SystemTime::now()),
+            None => (self.slots.values())
+                .find(|slot| slot.remaining[index] > 0)
+                .map(|slot| now.saturating_duration_since(slot.received_at)),
+        };
         Depth {
             backlog: self.cursors[index].backlog,
             age: oldest.unwrap_or_default(),

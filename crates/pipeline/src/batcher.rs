@@ -284,6 +284,7 @@ mod tests {
         Entry {
             seq,
             payload: Arc::new(payload),
+            full: false,
         }
     }
 

@@ -135,7 +135,13 @@ pub async fn deliver(
         }
         tokio::select! {
             entry = cursor.next() => match entry {
-                Some(entry) => batcher.push(entry, Instant::now(), &mut ready),
+                Some(entry) => {
+                    let full = entry.full;
+                    batcher.push(entry, Instant::now(), &mut ready);
+                    if full {
+                        batcher.flush(&mut ready);
+                    }
+                }
                 None => {
                     batcher.flush(&mut ready);
                     open = false;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_journal::{Confirm, Confirmed, Cost, Full, Journal};
+use sluice_journal::{Confirm, Confirmed, Durability, Full, Journal, NotPersisted};
 use sluice_payload::{Encoding, Payload, Signal};
 use sluice_telemetry::DropReason;
 use tokio::time::Instant;
@@ -21,8 +21,10 @@ const MOST_TURNS: u64 = 16;
 /// When a receiver answers "accepted".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckLevel {
-    /// Once the payload is in the journal.
+    /// Once the payload is in the journal; in one on disk, once it is written.
     Accepted,
+    /// Once the payload is in the journal on disk, synced as its settings say.
+    Persisted,
     /// Once every exporter of the pipeline confirmed it.
     Delivered,
 }
@@ -87,12 +89,13 @@ impl Intake {
         !self.routes[signal as usize].is_empty()
     }
 
-    /// Whether a compressed frame of `encoding` may be of use to an exporter.
+    /// Whether a compressed frame of `encoding` may be of use, to an exporter or to a journal.
     pub fn keeps_frames(&self, signal: Signal, encoding: Encoding) -> bool {
-        let mut exporters = self.routes[signal as usize]
-            .iter()
-            .flat_map(|route| &route.passing_through);
-        exporters.any(|exporter| exporter.passes_through() == Some(encoding))
+        self.routes[signal as usize].iter().any(|route| {
+            let mut exporters = route.passing_through.iter();
+            route.journal.stores_frames(encoding)
+                || exporters.any(|exporter| exporter.passes_through() == Some(encoding))
+        })
     }
 
     /// Puts a payload into every pipeline of its signal, all or none, and waits as long as their
@@ -109,14 +112,10 @@ impl Intake {
             // Nothing to deliver, nothing to account for (C9: no empty envelopes).
             return Ok(Taken::default());
         }
-        let cost = Cost {
-            requests: 1,
-            items: payload.items,
-            bytes: payload.retained_bytes(),
-        };
         let mut spaces = Vec::with_capacity(routes.len());
         let asked = Instant::now();
         for route in routes {
+            let cost = route.journal.cost(&payload);
             let space = match route.journal.try_reserve(cost) {
                 Ok(space) => space,
                 // Space already reserved in other journals is kept meanwhile: the wait is bounded.
@@ -128,9 +127,9 @@ impl Intake {
                         Err(_) => return Err(NotTaken::Refused(full.to_string())),
                     }
                 }
-                Err(closed) => return Err(NotTaken::Refused(closed.to_string())),
+                Err(refused) => return Err(NotTaken::Refused(refused.to_string())),
             };
-            spaces.push(space);
+            spaces.push(Some(space));
         }
         let waiting: u32 = routes
             .iter()
@@ -145,12 +144,31 @@ impl Intake {
             }
         };
         let payload = Arc::new(payload);
-        for (route, space) in routes.iter().zip(spaces) {
-            let confirm = confirm
-                .as_ref()
-                .filter(|_| route.ack == AckLevel::Delivered)
-                .cloned();
-            route.journal.append(space, payload.clone(), confirm);
+        // Journals on disk may refuse yet; those in memory take what was reserved, and so come last. With two on disk, one may
+        // take what the other refuses: the client sends it again, and it is in the first one twice.
+        let mut on_disk = Vec::new();
+        for durable in [true, false] {
+            for (route, space) in routes.iter().zip(&mut spaces) {
+                if route.journal.is_durable() != durable {
+                    continue;
+                }
+                let Some(space) = space.take() else { continue };
+                let confirm = confirm.as_ref().filter(|_| route.ack == AckLevel::Delivered);
+                let durability = match route.ack {
+                    AckLevel::Accepted => Durability::Written,
+                    AckLevel::Persisted | AckLevel::Delivered => Durability::Synced,
+                };
+                let appended = route
+                    .journal
+                    .append(space, payload.clone(), confirm.cloned(), durability);
+                if durable {
+                    on_disk.push(appended);
+                }
+            }
+            for appended in on_disk.drain(..) {
+                let refused = |error: NotPersisted| NotTaken::Refused(error.to_string());
+                appended.persisted().await.map_err(refused)?;
+            }
         }
         drop((confirm, payload));
         give_way(routes).await;

@@ -3,6 +3,7 @@
 mod exporters;
 mod pressure;
 mod receivers;
+mod storage;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -95,6 +96,8 @@ pub struct Stopped {
     pub lines: Vec<LedgerLine>,
     /// Items that were still queued at some exporter when the deadline passed, dropped and counted.
     pub left: u64,
+    /// Items that wait in journals on disk for the next start.
+    pub kept: u64,
 }
 
 impl Gateway {
@@ -106,7 +109,9 @@ impl Gateway {
         let registry = Registry::default();
         let readiness = Readiness::default();
         let machine = Machine::detect();
-        let plan = Plan::new(settings.memory, &machine, WAITING_PART);
+        let mut plan = Plan::new(settings.memory, &machine, WAITING_PART);
+        let shares = storage::Shares::of(plan.ceiling, settings);
+        plan.ceiling -= shares.reserved_bytes;
         let budget = Budget::new(plan.ceiling);
         let egress = EgressPool::new(plan.egress);
         let sampler = Sampler::new(plan, machine, settings.memory_check_interval, &registry);
@@ -143,7 +148,13 @@ impl Gateway {
             }));
             let latencies = pressure.destinations[pressure.destinations.len() - specs.len()..].iter();
             let latencies: Vec<_> = latencies.map(|destination| destination.latency.clone()).collect();
-            let (journal, cursors) = Journal::memory(&pipeline.id.to_string(), specs);
+            let frames = pipeline
+                .exporters
+                .iter()
+                .filter_map(|id| built.get(id)?.passes_through());
+            let opened = storage::open(settings, pipeline, specs, shares, frames.collect(), &tenants);
+            let (journal, cursors) =
+                opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             pressure.journals.push(journal.clone());
             for ((id, cursor), latency) in pipeline.exporters.iter().zip(cursors).zip(latencies) {
                 let Some(exporter) = built.get(id) else { continue };
@@ -159,6 +170,7 @@ impl Gateway {
             }
             let ack = match pipeline.ack {
                 Ack::Accepted => AckLevel::Accepted,
+                Ack::Persisted => AckLevel::Persisted,
                 Ack::Delivered => AckLevel::Delivered,
             };
             let queue_of = |id| settings.exporters.get(id).and_then(settings::Exporter::queue);
@@ -387,8 +399,9 @@ impl Gateway {
         // Nothing, when all is well; whatever a delivery did not settle, however it ended, is told.
         let left = self.journals.iter().map(Journal::abandon).sum();
         let lines = self.ledger.lines();
+        let kept = lines.iter().map(|line| line.total.queued).sum();
         let _ = self.stop_pages.send(true);
-        Stopped { lines, left }
+        Stopped { lines, left, kept }
     }
 }
 
@@ -406,7 +419,7 @@ fn cursor_spec(settings: &Settings, pipeline: &Pipeline, id: &ComponentId, budge
     }
     let coupled =
         !shared || queue.is_some_and(|queue| queue.block_on_overflow) || pipeline.ack == Ack::Delivered;
-    if !coupled && limits.bytes.is_none() {
+    if !coupled && limits.bytes.is_none() && pipeline.storage.is_none() {
         limits.bytes = Some(budget.usage().capacity / LAGGARD_SHARE / pipeline.exporters.len() as u64);
     }
     let on_full = if coupled {

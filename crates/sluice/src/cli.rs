@@ -8,8 +8,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sluice_config::{Document, Loader, Problems};
 
+use crate::journal::JournalCommand;
 use crate::settings::{self, Settings};
-use crate::{DEFAULT_CONFIG, demo, serve};
+use crate::{DEFAULT_CONFIG, demo, journal, serve};
 
 /// A telemetry gateway: OTLP in, batched OTLP out. Without a subcommand it serves until stopped;
 /// without --config it serves the built-in default: OTLP on localhost:4317 and 4318 into files
@@ -44,6 +45,9 @@ enum Command {
     Components,
     /// Print the configuration as merged, with secrets hidden.
     PrintConfig,
+    /// Look into a journal on disk.
+    #[command(subcommand)]
+    Journal(JournalCommand),
     /// Serve the built-in default on free ports into a fresh directory, drive it over its real sockets, and check that
     /// every item that was sent is in the files exactly once. Exits non-zero if not.
     Demo(demo::DemoArgs),
@@ -82,6 +86,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ))
         }),
         Some(Command::Components) => components(),
+        Some(Command::Journal(command)) => journal::run(&command),
         Some(Command::PrintConfig) => match load(&cli.config) {
             Ok(document) => say(format_args!("{}", settings::print_config(&document).trim_end())),
             Err(problems) => report(&problems),

@@ -78,7 +78,52 @@ impl Ledger {
     /// Adds the ledger to the metrics.
     pub fn export_to(&self, registry: &Registry) {
         let ledger = self.clone();
-        registry.collect_with(move |out| ledger.lines().iter().for_each(|line| samples(line, out)));
+        registry.collect_with(move |out| {
+            ledger.lines().iter().for_each(|line| samples(line, out));
+            for (journal, _) in &ledger.pipelines {
+                disk_samples(journal, out);
+            }
+        });
+    }
+}
+
+fn disk_samples(journal: &Journal, out: &mut Vec<Sample>) {
+    let Some(disk) = journal.disk_report() else { return };
+    let figures = [
+        (
+            "sluice_journal_segments",
+            "Files of the journal on disk.",
+            disk.segments,
+        ),
+        ("sluice_journal_bytes", "Bytes of these files.", disk.bytes),
+        (
+            "sluice_journal_kept_bytes",
+            "Bytes of memory that hold payloads which are on disk too.",
+            disk.kept_bytes,
+        ),
+        (
+            "sluice_journal_stored_bytes_total",
+            "Bytes of payloads written to the journal, as stored.",
+            disk.stored_bytes,
+        ),
+        (
+            "sluice_journal_damaged_total",
+            "Places in the journal that could not be read.",
+            disk.damaged,
+        ),
+        (
+            "sluice_journal_failing",
+            "1 while the journal cannot be written and payloads are refused for it.",
+            u64::from(disk.trouble.is_some()),
+        ),
+    ];
+    for (name, help, value) in figures {
+        out.push(Sample {
+            name,
+            help,
+            labels: vec![("pipeline", journal.pipeline().to_owned())],
+            value: value as f64,
+        });
     }
 }
 

@@ -8,6 +8,7 @@ mod admin;
 mod assembly;
 mod cli;
 mod demo;
+mod journal;
 mod ledger;
 mod serve;
 pub mod settings;

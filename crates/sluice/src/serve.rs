@@ -125,6 +125,12 @@ async fn until_stopped(settings: &Settings, deadline: Duration) -> ExitCode {
         );
         return ExitCode::FAILURE;
     }
-    tracing::info!("stopped; nothing was left undelivered");
+    match stopped.kept {
+        0 => tracing::info!("stopped; nothing was left undelivered"),
+        items => tracing::info!(
+            items,
+            "stopped; nothing was lost: what is undelivered is on disk, for the next start"
+        ),
+    }
     ExitCode::SUCCESS
 }

@@ -15,16 +15,19 @@ pub enum DropReason {
     QueueFull,
     /// Still queued when the shutdown deadline passed.
     Shutdown,
+    /// It was in a journal on disk and could not be read from there.
+    Damaged,
 }
 
 impl DropReason {
     /// All of them, in the order of their index.
-    pub const ALL: [DropReason; 5] = [
+    pub const ALL: [DropReason; 6] = [
         DropReason::PayloadFault,
         DropReason::PartialSuccess,
         DropReason::RetryExhausted,
         DropReason::QueueFull,
         DropReason::Shutdown,
+        DropReason::Damaged,
     ];
 
     /// The value of the `reason` label.
@@ -35,6 +38,7 @@ impl DropReason {
             DropReason::RetryExhausted => "retry_exhausted",
             DropReason::QueueFull => "queue_full",
             DropReason::Shutdown => "shutdown",
+            DropReason::Damaged => "damaged",
         }
     }
 }
@@ -111,7 +115,7 @@ mod tests {
         let mut account = Account {
             accepted: 10,
             recovered: 2,
-            delivered: 6,
+            delivered: 5,
             queued: 1,
             ..Default::default()
         };

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -94,6 +94,11 @@ impl File for DiskFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
         self.mode.check(false)?;
         self.file.write_at(bytes, offset)
+    }
+
+    fn write_vectored_at(&self, slices: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        self.mode.check(false)?;
+        Ok(rustix::io::pwritev(&self.file, slices, offset)?)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -15,6 +15,9 @@ use rustix::io::Errno;
 
 use super::{File, Filesystem, OpenMode};
 
+/// What a disk writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
 /// What can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
@@ -79,6 +82,8 @@ struct State {
     longest_write_bytes: usize,
     read_only: bool,
     faults: Vec<(Operation, Fault, usize)>,
+    /// Operations until the machine stops; nothing works from then on until the crash.
+    until_stop: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -114,6 +119,7 @@ impl Default for SimulatedDisk {
             longest_write_bytes: usize::MAX,
             read_only: false,
             faults: Vec::new(),
+            until_stop: None,
         })))
     }
 }
@@ -139,6 +145,84 @@ impl SimulatedDisk {
         self.0.lock().faults.push((operation, fault, times));
     }
 
+    /// After so many more operations nothing works any more, until the crash.
+    pub fn stop_after(&self, operations: u64) {
+        self.0.lock().until_stop = Some(operations);
+    }
+
+    /// Nothing fails any more.
+    pub fn mend(&self) {
+        let state = &mut *self.0.lock();
+        state.faults.clear();
+        state.until_stop = None;
+        state.read_only = false;
+        state.capacity_bytes = u64::MAX;
+    }
+
+    /// The process goes, the machine stays: all that was written is there, open handles are dead.
+    pub fn kill(&self) {
+        let state = &mut *self.0.lock();
+        state.crashes += 1;
+        state.until_stop = None;
+        for inode in state.inodes.values_mut() {
+            inode.locked_by = None;
+        }
+        state.forget_unnamed();
+    }
+
+    /// The power goes while the disk writes what was not synced, in any order: each sector of it is there or is not. So are
+    /// the names that were not synced, all or none.
+    pub fn crash_torn(&self, seed: u64) {
+        let state = &mut *self.0.lock();
+        let mut random = seed | 1;
+        let mut coin = move || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random & 1 == 1
+        };
+        state.crashes += 1;
+        state.until_stop = None;
+        if coin() {
+            state.names = state.synced_names.clone();
+        }
+        state.synced_names = state.names.clone();
+        for inode in state.inodes.values_mut() {
+            for start in (0..inode.content.len()).step_by(SECTOR_BYTES) {
+                let end = inode.content.len().min(start + SECTOR_BYTES);
+                let old = inode
+                    .synced
+                    .get(start..end.min(inode.synced.len()))
+                    .unwrap_or_default();
+                if *old != inode.content[start..end] && coin() {
+                    if inode.synced.len() < end {
+                        inode.synced.resize(end, 0);
+                    }
+                    inode.synced[start..end].copy_from_slice(&inode.content[start..end]);
+                }
+            }
+            inode.content = inode.synced.clone();
+            inode.forgotten.clear();
+            inode.locked_by = None;
+        }
+        state.forget_unnamed();
+    }
+
+    /// Changes what is on the disk behind everybody's back.
+    ///
+    /// # Panics
+    /// When there is no such file.
+    pub fn damage(&self, path: impl AsRef<Path>, change: impl FnOnce(&mut Vec<u8>)) {
+        let state = &mut *self.0.lock();
+        let inode = state
+            .names
+            .get(path.as_ref())
+            .and_then(|id| state.inodes.get_mut(id));
+        let inode = inode.expect("a test damages files that are there");
+        change(&mut inode.content);
+        inode.synced = inode.content.clone();
+    }
+
     /// The power goes: what was not synced is lost, and open handles are dead.
     pub fn crash(&self) {
         self.crash_keeping_bytes(0);
@@ -158,8 +242,8 @@ impl SimulatedDisk {
             inode.forgotten.clear();
             inode.locked_by = None;
         }
-        let named: BTreeSet<u64> = state.names.values().copied().collect();
-        state.inodes.retain(|id, _| named.contains(id));
+        state.until_stop = None;
+        state.forget_unnamed();
     }
 
     /// The content of a file as a reader sees it now.
@@ -173,6 +257,11 @@ impl SimulatedDisk {
 impl State {
     /// Whether this operation may go on.
     fn admit(&mut self, operation: Operation, changes: bool) -> io::Result<()> {
+        match &mut self.until_stop {
+            Some(0) => return Err(Fault::Io.into()),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         if changes && self.read_only {
             return Err(Fault::ReadOnly.into());
         }
@@ -187,6 +276,11 @@ impl State {
                 Err((*fault).into())
             }
         }
+    }
+
+    fn forget_unnamed(&mut self) {
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        self.inodes.retain(|id, _| named.contains(id));
     }
 
     fn new_id(&mut self) -> u64 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sluice_admission::GuardSettings;
-use sluice_journal::{Cost, CursorReport, CursorSpec, Journal, Limits, OnFull};
+use sluice_journal::{Cost, CursorReport, CursorSpec, Durability, Journal, Limits, OnFull};
 use sluice_payload::{Payload, TenantId};
 
 use super::*;
@@ -87,7 +87,7 @@ async fn run(
                 bytes: 1,
             })
             .unwrap();
-        journal.append(space, Arc::new(payload), None);
+        let _ = journal.append(space, Arc::new(payload), None, Durability::Written);
     }
     journal.close();
     let settings = DeliverySettings {

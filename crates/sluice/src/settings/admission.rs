@@ -22,7 +22,7 @@ pub enum AdmissionMode {
 }
 
 /// `service.admission`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Admission {
     /// What levels are for.
     pub mode: AdmissionMode,
@@ -32,17 +32,6 @@ pub struct Admission {
     pub high: Vec<String>,
     /// Tenants that are shed first.
     pub low: Vec<String>,
-}
-
-impl Default for Admission {
-    fn default() -> Self {
-        Self {
-            mode: AdmissionMode::default(),
-            signals: SignalThresholds::default(),
-            high: Vec::new(),
-            low: Vec::new(),
-        }
-    }
 }
 
 #[derive(Deserialize, Default)]

@@ -200,8 +200,8 @@ const COMPONENTS: &[ComponentInfo] = &[
         Kind::Extension,
         "file_storage",
         &[],
-        Stability::Understood,
-        "Read; queues are kept in memory so far.",
+        Stability::Stable,
+        "Keeps queues on disk: sending_queue.storage names it.",
     ),
     component(
         Kind::Extension,

@@ -26,7 +26,7 @@ pub enum Extension {
     BasicAuth(BasicAuth),
     /// `bearertokenauth`: a token.
     BearerTokenAuth(BearerTokenAuth),
-    /// `file_storage`: read, and without effect until queues are kept on disk.
+    /// `file_storage`: queues on disk.
     FileStorage(FileStorage),
 }
 
@@ -327,31 +327,79 @@ pub(super) fn bearertokenauth(node: &Node, path: &str, report: &mut Report) -> O
     Some(auth)
 }
 
-/// The `file_storage` extension, as far as a check needs it.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+/// The `file_storage` extension: where queues are kept on disk.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct FileStorage {
-    /// The directory.
-    pub directory: Option<PathBuf>,
-    /// How long to wait for its lock.
-    pub timeout: Option<Duration>,
+    /// The directory; each pipeline has one of its own in it.
+    pub directory: PathBuf,
+    /// How long to wait for another process to let go of it; zero: until it does.
+    pub timeout: Duration,
     /// Make the directory if it is not there.
     pub create_directory: bool,
-    /// Write through to the disk.
-    pub fsync: bool,
+    /// Whether clients are told that data is persisted only when it is synced; absent: yes.
+    pub fsync: Option<bool>,
+    /// Sync after this long instead, and tell clients when it is written. Our own key.
+    pub fsync_interval: Option<Duration>,
     directory_permissions: Option<String>,
     compaction: Option<IgnoredAny>,
     recreate: Option<bool>,
     max_size: Option<IgnoredAny>,
 }
 
+impl Default for FileStorage {
+    fn default() -> Self {
+        Self {
+            directory: PathBuf::from("/var/lib/sluice"),
+            timeout: Duration::from_secs(1),
+            create_directory: true,
+            fsync: None,
+            fsync_interval: None,
+            directory_permissions: None,
+            compaction: None,
+            recreate: None,
+            max_size: None,
+        }
+    }
+}
+
 /// Reads a `file_storage` extension.
 pub(super) fn file_storage(node: &Node, path: &str, report: &mut Report) -> Option<FileStorage> {
     let mut scope = Scope { node, path, report };
-    let storage = scope.decode()?;
-    scope.warn(
-        &[],
-        "has no effect yet: queues are kept in memory, and what is in them does not survive a crash",
-    );
+    let storage: FileStorage = scope.decode()?;
+    if storage.directory.as_os_str().is_empty() {
+        scope.error(&["directory"], "is empty; name a directory on a local disk");
+    }
+    match (storage.fsync, storage.fsync_interval) {
+        (Some(true), Some(_)) => scope.error(
+            &["fsync_interval"],
+            "is instead of fsync: true; remove one of the two",
+        ),
+        (Some(false), None) => scope.warn(
+            &["fsync"],
+            "without fsync, a crash of the machine loses what was acknowledged; remove this line to sync before each \
+             acknowledgement, many requests at once",
+        ),
+        (_, Some(interval)) if interval.is_zero() => scope.error(
+            &["fsync_interval"],
+            "must be longer than 0; remove it to sync before each acknowledgement",
+        ),
+        _ => {}
+    }
+    scope.without_effect(&[
+        (
+            &["compaction"],
+            "space is given back by itself, a segment at a time",
+        ),
+        (&["recreate"], "damage never keeps the gateway from starting"),
+        (
+            &["max_size"],
+            "set sending_queue.queue_size with sizer: bytes on each exporter",
+        ),
+        (
+            &["directory_permissions"],
+            "directories are made as the umask says",
+        ),
+    ]);
     Some(storage)
 }

@@ -20,6 +20,8 @@ pub enum Ack {
     /// Once the data is in the queue.
     #[default]
     Accepted,
+    /// Once the data is in the queue on disk.
+    Persisted,
     /// Once every exporter of the pipeline has delivered it.
     Delivered,
 }
@@ -38,8 +40,10 @@ pub struct Pipeline {
     /// Its exporters; at least one.
     pub exporters: Vec<ComponentId>,
     /// When its receivers answer: by its `ack` key, else `delivered` if every queued exporter confirms delivery
-    /// (`sending_queue.enabled: false` or `wait_for_result: true`).
+    /// (`sending_queue.enabled: false` or `wait_for_result: true`), else `persisted` if its queue is on disk.
     pub ack: Ack,
+    /// The `file_storage` that keeps its queue, for all of its exporters; none: it is in memory.
+    pub storage: Option<ComponentId>,
 }
 
 /// What `service` asks for, before the components are known.
@@ -227,7 +231,17 @@ pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: 
             processors: ids(planned.processors),
             exporters: ids(planned.exporters),
             ack: Ack::Accepted,
+            storage: None,
         };
+        pipeline.storage = common_storage(settings, &pipeline, &planned.path, root, report);
+        if planned.ack == Some(Ack::Persisted) && pipeline.storage.is_none() {
+            let message = format!(
+                "{0}.ack: persisted needs a queue on disk; set sending_queue.storage on an exporter of {0}",
+                planned.path
+            );
+            let id = pipeline.id.to_string();
+            report.error(place(root, &["service", "pipelines", &id, "ack"]), message);
+        }
         pipeline.ack = planned.ack.unwrap_or_else(|| implied_ack(settings, &pipeline));
         settings.pipelines.push(pipeline);
     }
@@ -237,6 +251,7 @@ pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: 
     settings.memory_check_interval = intervals.filter(|interval| !interval.is_zero()).min();
     check_authenticators(settings, root, report);
     check_identities(settings, root, report);
+    check_storages(settings, root, report);
     check_addresses(settings, root, report);
 }
 
@@ -293,9 +308,71 @@ fn implied_ack(settings: &Settings, pipeline: &Pipeline) -> Ack {
         .peekable();
     if queues.peek().is_some() && queues.all(SendingQueue::confirms_delivery) {
         Ack::Delivered
+    } else if pipeline.storage.is_some() {
+        Ack::Persisted
     } else {
         Ack::Accepted
     }
+}
+
+/// The storage of a pipeline: what one of its exporters names, they all have, for data is written once.
+fn common_storage(
+    settings: &Settings,
+    pipeline: &Pipeline,
+    path: &str,
+    root: &Node,
+    report: &mut Report,
+) -> Option<ComponentId> {
+    let mut common: Option<(&ComponentId, &ComponentId)> = None;
+    for exporter in &pipeline.exporters {
+        let queue = settings.exporters.get(exporter).and_then(Exporter::queue);
+        let Some(storage) = queue.and_then(SendingQueue::durable) else {
+            continue;
+        };
+        match common {
+            Some((other, before)) if before != storage => {
+                let keys = ["exporters", &exporter.to_string(), "sending_queue", "storage"];
+                let message = format!(
+                    "{}: {exporter} and {other} are both in {path}, which is stored once; name the same storage, {before} or {storage}",
+                    keys.join(".")
+                );
+                report.error(place(root, &keys), message);
+            }
+            _ => common = Some((exporter, storage)),
+        }
+    }
+    common.map(|(_, storage)| storage.clone())
+}
+
+/// Every `sending_queue.storage` must name an enabled `file_storage`.
+fn check_storages(settings: &Settings, root: &Node, report: &mut Report) {
+    for (exporter, of) in &settings.exporters {
+        let Some(id) = of.queue().and_then(|queue| queue.storage.as_ref()) else {
+            continue;
+        };
+        let keys = ["exporters", &exporter.to_string(), "sending_queue", "storage"];
+        let message = match settings.extensions.get(id) {
+            Some(Extension::FileStorage(_)) => continue,
+            Some(_) => format!("{id} does not store anything; use a file_storage"),
+            // What is wrong with one that is there and enabled has been said where it is defined.
+            None if is_enabled(root, id) && root.at(&["extensions", &id.to_string()]).is_some() => continue,
+            None if root.at(&["extensions", &id.to_string()]).is_some() => {
+                format!("add {id} to service.extensions, or it will not run")
+            }
+            None => format!("the extension {id} is not defined; add it under extensions"),
+        };
+        report.error(place(root, &keys), format!("{}: {message}", keys.join(".")));
+    }
+}
+
+fn is_enabled(root: &Node, id: &ComponentId) -> bool {
+    let listed = root.at(&["service", "extensions"]).and_then(Node::as_sequence);
+    listed.is_some_and(|list| {
+        list.iter().any(|item| {
+            item.as_text()
+                .is_some_and(|text| ComponentId::parse(text).as_ref() == Ok(id))
+        })
+    })
 }
 
 /// `wait_for_result` means something only when every queued exporter of a pipeline has it.
@@ -308,7 +385,7 @@ fn warn_unheard_results(settings: &Settings, root: &Node, report: &mut Report) {
             .pipelines
             .iter()
             .filter(|pipeline| pipeline.exporters.contains(id));
-        if waits && pipelines.all(|pipeline| pipeline.ack == Ack::Accepted) {
+        if waits && pipelines.all(|pipeline| pipeline.ack != Ack::Delivered) {
             let path = ["exporters", &id.to_string(), "sending_queue", "wait_for_result"];
             let message = "has no effect: other exporters of the pipeline do not wait; set it on all of them";
             report.warn(place(root, &path), format!("{}: {message}", path.join(".")));
@@ -386,15 +463,7 @@ fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
             ),
             None => {
                 let defined = root.at(&["extensions", &id.to_string()]).is_some();
-                let enabled = root
-                    .at(&["service", "extensions"])
-                    .and_then(Node::as_sequence)
-                    .is_some_and(|list| {
-                        list.iter().any(|item| {
-                            item.as_text()
-                                .is_some_and(|text| ComponentId::parse(text).as_ref() == Ok(id))
-                        })
-                    });
+                let enabled = is_enabled(root, id);
                 match (defined, enabled) {
                     // What is wrong with it has been said where it is defined.
                     (true, true) => {}

@@ -63,7 +63,7 @@ pub struct SendingQueue {
     pub block_on_overflow: bool,
     /// A request is acknowledged only when delivered.
     pub wait_for_result: bool,
-    /// The id of a storage extension; refused by the check, for queues are in memory so far.
+    /// The id of the `file_storage` that keeps the queue on disk; absent: it is in memory.
     pub storage: Option<ComponentId>,
     /// Batching of this exporter; absent: as the pipeline's `batch` processor says.
     pub batch: Option<QueueBatch>,
@@ -88,6 +88,11 @@ impl SendingQueue {
     /// Whether clients are answered only when this exporter has delivered.
     pub fn confirms_delivery(&self) -> bool {
         !self.enabled || self.wait_for_result
+    }
+
+    /// Where the queue is kept on disk, if it is.
+    pub fn durable(&self) -> Option<&ComponentId> {
+        self.storage.as_ref().filter(|_| self.enabled)
     }
 
     /// The exporter's own batching, if it has any.
@@ -115,13 +120,14 @@ impl SendingQueue {
                 "must be at least 1; remove it to use what the memory budget allows",
             );
         }
-        if self.storage.is_some() {
-            let message = if self.wait_for_result {
-                "cannot be used together with wait_for_result; remove one of the two"
-            } else {
-                "queues on disk are not supported yet, and a queue in memory does not survive a crash; remove `storage`"
-            };
-            scope.error(&[AT, "storage"], message);
+        if self.storage.is_some() && self.wait_for_result {
+            scope.error(
+                &[AT, "storage"],
+                "cannot be used together with wait_for_result; remove one of the two",
+            );
+        }
+        if self.storage.is_some() && !self.enabled {
+            scope.warn(&[AT, "storage"], "has no effect: there is no queue to keep there");
         }
         if scope.has(&[AT, "blocking"]) {
             scope.warn(&[AT, "blocking"], "is the old name; write block_on_overflow");

@@ -1,0 +1,449 @@
+//! The journal on disk: what was acknowledged as persisted survives the process and the machine.
+//!
+//! docs/journal-format.md describes the files. In the order of a payload's way:
+//!
+//! - `writer` takes everything that waits, `log` writes it with one call and syncs it with one (group commit), then
+//!   everybody who waits is answered. Nothing that was not synced is handed to an exporter, so that nothing is delivered that
+//!   was refused.
+//! - `spill` says what of it stays in memory: little, and only near the end. Cursors that lag get theirs from `reader`,
+//!   in plain sequential reads, a little ahead.
+//! - what cursors settle moves their `position`, which the writer writes; segments behind all positions are removed.
+//! - `recovery` puts it together again. `scan` finds its way around damage in all of them.
+//!
+//! A sync that failed is not tried again: nobody knows what it wrote. Those who wait are refused, and a new segment is
+//! begun. A write that failed is cut off; new payloads are refused for a moment, then tried again.
+
+mod body;
+mod inspect;
+mod log;
+mod position;
+mod reader;
+mod record;
+mod recovery;
+mod scan;
+mod segment;
+#[cfg(test)]
+mod simulation;
+mod spill;
+mod writer;
+
+use std::fmt::Write;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sluice_payload::{Encoding, Tenants};
+
+use crate::journal::Shared;
+use crate::state::{Released, State};
+use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
+pub(crate) use body::is_storable;
+pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
+use reader::{Reader, Source};
+pub use recovery::Recovered;
+use spill::{Look, ReadFrom};
+pub(crate) use spill::{Place, Spill};
+pub(crate) use writer::Pending;
+use writer::{Queue, Trouble, Writer};
+
+/// A segment that has grown beyond this is sealed, and the next is begun: what is scanned after a crash, and what is freed at once.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// Between two attempts to get the lock of a directory.
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+
+/// When what is written is also synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// Before anybody is told that it is persisted, everything that waits at once.
+    Group,
+    /// After this long; a crash of the machine, not of the process, may lose what came in it.
+    Interval(Duration),
+    /// When the system sees fit.
+    Off,
+}
+
+/// When an appended payload counts as taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Once it is written: it survives the process.
+    Written,
+    /// Once it is synced, as far as the [`SyncPolicy`] says so: it survives the machine.
+    Synced,
+}
+
+/// Where a journal is kept, and how.
+#[derive(Debug, Clone)]
+pub struct DiskSettings {
+    /// The directory in which the journal has one of its own.
+    pub directory: PathBuf,
+    /// Make the directory if it is not there.
+    pub create_directory: bool,
+    /// How long to wait for another process to let go of it; zero: not at all.
+    pub lock_timeout: Duration,
+    /// When to sync.
+    pub sync: SyncPolicy,
+    /// When a segment is full.
+    pub segment_bytes: u64,
+    /// Payloads kept in memory beside the disk, in retained bytes, for exporters that keep up.
+    pub kept_bytes: u64,
+    /// What one exporter may be sending at once, in inflated bytes; a single larger payload is sent all the same.
+    pub in_flight_bytes: u64,
+    /// Frames that some exporter can send on as they are.
+    pub frames: Vec<Encoding>,
+    /// The names of tenants.
+    pub tenants: Tenants,
+    /// The file system.
+    pub filesystem: Arc<dyn Filesystem>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Instead of random epochs, for tests that must come out the same every time.
+    pub seed: Option<u64>,
+}
+
+impl DiskSettings {
+    /// The defaults: group commit, 32 MiB kept, 32 MiB in flight.
+    pub fn new(directory: impl Into<PathBuf>, tenants: Tenants) -> Self {
+        Self {
+            directory: directory.into(),
+            create_directory: true,
+            lock_timeout: Duration::from_secs(1),
+            sync: SyncPolicy::Group,
+            segment_bytes: SEGMENT_BYTES,
+            kept_bytes: 32 << 20,
+            in_flight_bytes: 32 << 20,
+            frames: Vec::new(),
+            tenants,
+            filesystem: Arc::new(Disk),
+            clock: Arc::new(SystemClock),
+            seed: None,
+        }
+    }
+}
+
+/// A journal's directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is not there, and is not to be made.
+    #[error("the directory {} is not there; make it, or set create_directory: true", .0.display())]
+    NoDirectory(PathBuf),
+    /// Somebody else has it.
+    #[error("{} is in use by another process; stop it, or give each its own directory", .0.display())]
+    Locked(PathBuf),
+    /// A newer version wrote it.
+    #[error("{} was written in version {version} of the format, which this version of sluice does not read; use the newer sluice", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u16,
+    },
+    /// It cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A payload was not stored, and nothing of it was kept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the journal of pipeline {pipeline} cannot be written ({reason}); retry later")]
+pub struct NotPersisted {
+    /// The pipeline.
+    pub pipeline: String,
+    /// What the disk said.
+    pub reason: String,
+}
+
+/// What a journal on disk amounts to now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DiskReport {
+    /// Segments.
+    pub segments: u64,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Bytes of payloads kept in memory.
+    pub kept_bytes: u64,
+    /// Bodies written since the start, in bytes as stored.
+    pub stored_bytes: u64,
+    /// Places that could not be read since the start.
+    pub damaged: u64,
+    /// Why it cannot be written, if it cannot.
+    pub trouble: Option<String>,
+}
+
+/// What a journal has on the disk, beside its state.
+pub(crate) struct DiskSide {
+    pub queue: Arc<Queue>,
+    pub filesystem: Arc<dyn Filesystem>,
+    pub clock: Arc<dyn Clock>,
+    pub trouble: Mutex<Option<Trouble>>,
+    pub stored_bytes: AtomicU64,
+    readers: Vec<CursorReader>,
+    writer: Mutex<Writer>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Without threads: in tests.
+    inline: bool,
+    /// Held until the journal goes.
+    _lock: Box<dyn File>,
+}
+
+struct CursorReader {
+    reader: Mutex<Reader>,
+    /// Somebody is reading; the cursor is told when it is done.
+    filling: AtomicBool,
+}
+
+/// What a cursor gets when it asks.
+pub(crate) enum Next {
+    Ready(Entry),
+    Wait,
+    Retry,
+    Closed,
+}
+
+/// A directory for the journal of `pipeline`, locked.
+fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn File>), OpenError> {
+    let filesystem = &*settings.filesystem;
+    let given = &settings.directory;
+    let directory = given.join(format!("{}.journal", escape(pipeline)));
+    let failed = |error| OpenError::Io {
+        path: directory.clone(),
+        error,
+    };
+    if filesystem.size_bytes(given).is_err() && !settings.create_directory {
+        return Err(OpenError::NoDirectory(given.clone()));
+    }
+    filesystem.create_directories(&directory).map_err(failed)?;
+    // Names of directories survive a crash like those of files; where this is not allowed, they are older anyway.
+    let _ = filesystem.sync_directory(given);
+    let path = directory.join("LOCK");
+    let file = filesystem
+        .open(&path, OpenMode::Write)
+        .map_err(|error| OpenError::Io {
+            path: path.clone(),
+            error,
+        })?;
+    let asked = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok((directory, file)),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(failed(error)),
+            Err(_) if asked.elapsed() >= settings.lock_timeout => return Err(OpenError::Locked(directory)),
+            Err(_) => std::thread::sleep(LOCK_RETRY),
+        }
+    }
+}
+
+/// An id as the name of a file.
+pub(crate) fn escape(id: &str) -> String {
+    id.bytes().fold(String::new(), |mut name, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            // Writing to a string does not fail.
+            _ => drop(write!(name, "%{byte:02X}")),
+        }
+        name
+    })
+}
+
+/// Opens or makes the journal of a pipeline.
+pub(crate) fn open(
+    pipeline: &str,
+    specs: Vec<CursorSpec>,
+    settings: DiskSettings,
+) -> Result<(State, DiskSide, Recovered), OpenError> {
+    let (directory, lock) = lock(&settings, pipeline)?;
+    let source = Source {
+        filesystem: settings.filesystem.clone(),
+        directory,
+        clock: settings.clock.clone(),
+        tenants: settings.tenants.clone(),
+        frames: settings.frames,
+    };
+    let cursors = specs.len();
+    let mut state = State::new(specs);
+    let (next_seq, positions, recovered) = recovery::recover(&source, &mut state)?;
+    let spill = state.spilled();
+    spill.most_kept_bytes = settings.kept_bytes;
+    spill.most_in_flight_bytes = settings.in_flight_bytes;
+    let now = settings.clock.now();
+    let droppers = source.clone();
+    let writer = Writer {
+        log: log::Log::new(source.clone(), next_seq, settings.segment_bytes, settings.seed),
+        positions,
+        codec: body::Codec::new(),
+        sync: settings.sync,
+        synced_at: now,
+        positions_synced_at: now,
+        droppers: (0..cursors).map(|_| None).collect(),
+        new_dropper: Box::new(move || Reader::new(droppers.clone(), false)),
+    };
+    let reader = |_| CursorReader {
+        reader: Mutex::new(Reader::new(source.clone(), true)),
+        filling: AtomicBool::new(false),
+    };
+    let side = DiskSide {
+        queue: Arc::default(),
+        filesystem: settings.filesystem,
+        clock: settings.clock,
+        trouble: Mutex::new(None),
+        stored_bytes: AtomicU64::new(0),
+        readers: (0..cursors).map(reader).collect(),
+        writer: Mutex::new(writer),
+        thread: Mutex::new(None),
+        inline: settings.seed.is_some(),
+        _lock: lock,
+    };
+    Ok((state, side, recovered))
+}
+
+impl DiskSide {
+    /// Starts the thread that writes.
+    pub fn attend(&self, shared: &Arc<Shared>) -> io::Result<()> {
+        if self.inline {
+            return Ok(());
+        }
+        let sleeps = self.writer.lock().sleeps();
+        let (queue, shared) = (self.queue.clone(), Arc::downgrade(shared));
+        let name = "sluice-journal".to_owned();
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            while let Some(group) = queue.take(sleeps) {
+                let Some(shared) = shared.upgrade() else { return };
+                let Some(disk) = &shared.disk else { return };
+                disk.writer.lock().turn(&shared, group);
+                let trouble = disk.trouble.lock().as_ref().map(|trouble| trouble.until);
+                if let Some(until) = trouble {
+                    std::thread::sleep(until.saturating_duration_since(disk.clock.now()));
+                }
+            }
+        })?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// One turn of the writer.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn turn(&self, shared: &Shared) {
+        let group = self.queue.take(Some(Duration::ZERO));
+        self.writer.lock().turn(shared, group.unwrap_or_default());
+    }
+
+    /// Whether payloads are taken just now.
+    pub fn check(&self, pipeline: &str) -> Result<(), Full> {
+        match &*self.trouble.lock() {
+            Some(trouble) if self.clock.now() < trouble.until => Err(Full::Disk {
+                pipeline: pipeline.to_owned(),
+                reason: trouble.reason.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the writer, and leaves everything as the next process likes it best.
+    pub fn finish(&self, shared: &Shared) {
+        self.queue.stop();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!(
+                pipeline = shared.pipeline,
+                "the journal's writer panicked; please report the panic message above"
+            );
+        }
+        self.writer.lock().finish(shared);
+    }
+
+    /// The next payload for a cursor. `Wait` means: until [`Shared::readable`] says so.
+    pub fn next(&self, shared: &Arc<Shared>, index: usize) -> Next {
+        let mine = &self.readers[index];
+        if mine.filling.load(Ordering::Acquire) {
+            return Next::Wait;
+        }
+        let mut released = Released::new();
+        loop {
+            let from = match shared.state.lock().look(index, &mut released) {
+                Look::Ready(entry) => return Next::Ready(entry),
+                Look::Wait => return Next::Wait,
+                Look::Closed => return Next::Closed,
+                Look::Read(from) => from,
+            };
+            let mut reader = mine.reader.lock();
+            while let Some(record) = reader.ahead.pop_front() {
+                let mut state = shared.state.lock();
+                let handed = state.hand_out(index, &record.passing, &mut released);
+                if let Some(payload) = record.payload.filter(|_| handed) {
+                    return Next::Ready(Entry {
+                        seq: record.passing.seq,
+                        payload,
+                        full: state.is_full(index),
+                    });
+                }
+            }
+            if let Some(until) = reader.until.take() {
+                shared.state.lock().caught_up(index, until, &mut released);
+                continue;
+            }
+            if self.inline {
+                match reader.fill(&from) {
+                    Ok(()) => shared
+                        .state
+                        .lock()
+                        .found_damage(std::mem::take(&mut reader.damaged)),
+                    Err(_) => return Next::Retry,
+                }
+                continue;
+            }
+            drop(reader);
+            mine.filling.store(true, Ordering::Release);
+            let shared = shared.clone();
+            tokio::task::spawn_blocking(move || fill(&shared, index, &from));
+            return Next::Wait;
+        }
+    }
+
+    pub fn report(&self, state: &mut State) -> DiskReport {
+        let spill = state.spilled();
+        DiskReport {
+            segments: spill.segments.len() as u64,
+            bytes: spill.segments.values().map(|segment| segment.size_bytes).sum(),
+            kept_bytes: spill.kept_bytes,
+            stored_bytes: self.stored_bytes.load(Ordering::Relaxed),
+            damaged: spill.damaged,
+            trouble: self.trouble.lock().as_ref().map(|trouble| trouble.reason.clone()),
+        }
+    }
+}
+
+impl Drop for DiskSide {
+    fn drop(&mut self) {
+        self.queue.stop();
+    }
+}
+
+/// How long a reader waits before it tries again what failed.
+const READ_PAUSE: Duration = Duration::from_secs(1);
+
+fn fill(shared: &Shared, index: usize, from: &ReadFrom) {
+    let Some(disk) = &shared.disk else { return };
+    let mine = &disk.readers[index];
+    let (filled, damaged) = {
+        let mut reader = mine.reader.lock();
+        let filled = reader.fill(from);
+        (filled, std::mem::take(&mut reader.damaged))
+    };
+    shared.state.lock().found_damage(damaged);
+    if let Err(error) = filled {
+        tracing::warn!(pipeline = shared.pipeline, %error, "the journal cannot be read; it is tried again");
+        std::thread::sleep(READ_PAUSE);
+    }
+    mine.filling.store(false, Ordering::Release);
+    shared.readable[index].notify_one();
+}

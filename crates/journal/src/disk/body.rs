@@ -1,0 +1,81 @@
+//! Bodies as they are stored: compressed once, inflated when they are read back.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
+use sluice_payload::{Encoding, Frame, Payload};
+
+/// The fastest level worth having: what is stored is read back only by an exporter that lags.
+const ZSTD_LEVEL: i32 = 1;
+
+/// Bodies below this are stored as they are: a frame would save little more than it adds.
+const MIN_COMPRESSED_BYTES: usize = 256;
+
+/// Whether frames of this encoding can be stored as they came.
+pub(crate) fn is_storable(encoding: Encoding) -> bool {
+    matches!(encoding, Encoding::Gzip | Encoding::Zstd)
+}
+
+/// Makes bodies shorter, one after the other.
+pub(crate) struct Codec(Option<zstd::bulk::Compressor<'static>>);
+
+impl Codec {
+    pub fn new() -> Self {
+        // It fails when memory is out; bodies are stored as they are then.
+        Self(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok())
+    }
+
+    /// The body of `payload` as it is stored.
+    pub fn stored(&mut self, payload: &Payload) -> (Encoding, Bytes) {
+        if let Some(Frame { encoding, bytes }) = &payload.frame
+            && is_storable(*encoding)
+        {
+            return (*encoding, bytes.clone());
+        }
+        let whole = (Encoding::Identity, payload.body.clone());
+        if payload.body.len() < MIN_COMPRESSED_BYTES {
+            return whole;
+        }
+        match self.0.as_mut().map(|zstd| zstd.compress(&payload.body)) {
+            Some(Ok(frame)) if frame.len() < payload.body.len() => (Encoding::Zstd, frame.into()),
+            _ => whole,
+        }
+    }
+}
+
+/// Inflates bodies, one after the other.
+pub(crate) struct Inflater(Option<zstd::bulk::Decompressor<'static>>);
+
+impl Inflater {
+    pub fn new() -> Self {
+        Self(zstd::bulk::Decompressor::new().ok())
+    }
+
+    /// What was stored, inflated to exactly `length` bytes.
+    pub fn inflate(&mut self, encoding: Encoding, stored: &[u8], length: usize) -> io::Result<Bytes> {
+        let inflated = match encoding {
+            Encoding::Gzip => {
+                let mut inflated = Vec::with_capacity(length);
+                // One byte more, so that what is too long does not look right.
+                MultiGzDecoder::new(stored)
+                    .take(length as u64 + 1)
+                    .read_to_end(&mut inflated)?;
+                inflated
+            }
+            Encoding::Zstd => {
+                let zstd = match &mut self.0 {
+                    Some(zstd) => zstd,
+                    none => none.insert(zstd::bulk::Decompressor::new()?),
+                };
+                zstd.decompress(stored, length)?
+            }
+            _ => stored.to_vec(),
+        };
+        if inflated.len() != length {
+            let error = format!("it inflates to {} bytes and not to {length}", inflated.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        Ok(inflated.into())
+    }
+}

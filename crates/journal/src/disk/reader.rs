@@ -1,0 +1,197 @@
+//! Reading a backlog back, in order and a little ahead of the cursor.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sluice_payload::{Encoding, Frame, Payload, Tenants};
+
+use super::body::Inflater;
+use super::record::Header;
+use super::scan::{Found, Scan};
+use super::segment::{HEADER_BYTES, SegmentId, tenant_id, time};
+use super::spill::{Passing, Place, ReadFrom};
+use crate::{Clock, Cost, Filesystem, OpenMode};
+
+/// Inflated bytes read ahead of a cursor; one record at least.
+const AHEAD_BYTES: u64 = 1 << 20;
+
+/// Records read ahead of a cursor.
+const AHEAD_RECORDS: usize = 1024;
+
+/// A record that was read, and its payload, if bodies are read.
+#[derive(Debug)]
+pub(crate) struct ReadRecord {
+    pub passing: Passing,
+    pub payload: Option<Arc<Payload>>,
+}
+
+/// What every reader of a journal needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub filesystem: Arc<dyn Filesystem>,
+    pub directory: PathBuf,
+    pub clock: Arc<dyn Clock>,
+    pub tenants: Tenants,
+    /// Frames of these encodings are of use to an exporter.
+    pub frames: Vec<Encoding>,
+}
+
+/// One cursor's reader.
+pub(crate) struct Reader {
+    source: Source,
+    bodies: bool,
+    inflater: Inflater,
+    scan: Option<(SegmentId, Scan)>,
+    /// Read, and not handed out yet.
+    pub ahead: VecDeque<ReadRecord>,
+    /// Everything below this number has been read, or is not there.
+    pub until: Option<u64>,
+    /// Segments in which something could not be read, once for each such thing.
+    pub damaged: Vec<u64>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reader({:?})", self.scan)
+    }
+}
+
+impl Reader {
+    /// A reader of records; without `bodies`, of what they are only.
+    pub fn new(source: Source, bodies: bool) -> Self {
+        Self {
+            source,
+            bodies,
+            inflater: Inflater::new(),
+            scan: None,
+            ahead: VecDeque::new(),
+            until: None,
+            damaged: Vec::new(),
+        }
+    }
+
+    /// Reads on; call it when nothing is ahead.
+    pub fn fill(&mut self, from: &ReadFrom) -> io::Result<()> {
+        self.until = None;
+        let mut next = from.next;
+        let mut room = AHEAD_BYTES;
+        if self
+            .scan
+            .as_ref()
+            .is_some_and(|(id, scan)| (id.first, scan.offset()) < (from.place.segment, from.place.offset))
+        {
+            self.scan = None;
+        }
+        for (id, end) in &from.segments {
+            let at = self.scan.as_ref().map(|(at, _)| *at);
+            if at.is_some_and(|at| at > *id) {
+                continue;
+            }
+            if at != Some(*id) {
+                let offset = match id.first == from.place.segment {
+                    true => from.place.offset,
+                    false => HEADER_BYTES,
+                };
+                let path = self.source.directory.join(id.file_name());
+                match self.source.filesystem.open(&path, OpenMode::Read) {
+                    Ok(file) => self.scan = Some((*id, Scan::new(file.into(), id.epoch, offset, *end))),
+                    // Somebody removed it by hand: what was in it is missing, as if it were damaged.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        self.damaged.push(id.first);
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            let Some((_, scan)) = &mut self.scan else { continue };
+            scan.extend(*end);
+            while let Some(found) = scan.next(self.bodies) {
+                let (header, offset) = match found {
+                    Found::Record(header, offset) => (header, offset),
+                    Found::Damage { .. } | Found::Newer(_) => {
+                        self.damaged.push(id.first);
+                        continue;
+                    }
+                };
+                if header.seq < next {
+                    continue;
+                }
+                let place = Place {
+                    segment: id.first,
+                    offset,
+                };
+                let Ok(record) = self
+                    .source
+                    .record(&mut self.inflater, &header, place, scan, self.bodies)
+                else {
+                    self.damaged.push(id.first);
+                    continue;
+                };
+                next = header.seq + 1;
+                room = room.saturating_sub(u64::from(header.inflated_bytes));
+                self.ahead.push_back(record);
+                if room == 0 || self.ahead.len() >= AHEAD_RECORDS {
+                    return Ok(());
+                }
+            }
+        }
+        self.until = Some(from.until);
+        Ok(())
+    }
+}
+
+impl Source {
+    fn record(
+        &self,
+        inflater: &mut Inflater,
+        header: &Header,
+        place: Place,
+        scan: &Scan,
+        bodies: bool,
+    ) -> io::Result<ReadRecord> {
+        let now = self.clock.now();
+        let age = self.clock.wall().duration_since(time(header.received_at_nanos));
+        let passing = Passing {
+            seq: header.seq,
+            place,
+            tenant: tenant_id(&self.tenants, &header.tenant),
+            cost: cost(header),
+            // A time of day that was set back makes it look new: an age is for people, and nothing depends on it.
+            received_at: now.checked_sub(age.unwrap_or_default()).unwrap_or(now),
+        };
+        let payload = match bodies {
+            false => None,
+            true => {
+                let stored = scan.body();
+                let body = inflater.inflate(header.encoding, stored, header.inflated_bytes as usize)?;
+                let wanted = self.frames.contains(&header.encoding);
+                let frame = wanted.then(|| Frame {
+                    encoding: header.encoding,
+                    bytes: Bytes::copy_from_slice(stored),
+                });
+                Some(Arc::new(Payload {
+                    signal: header.signal,
+                    body,
+                    frame,
+                    items: u64::from(header.items),
+                    tenant: passing.tenant,
+                    received_at: passing.received_at,
+                    permit: None,
+                }))
+            }
+        };
+        Ok(ReadRecord { passing, payload })
+    }
+}
+
+/// What a record counts for.
+pub(crate) fn cost(header: &Header) -> Cost {
+    Cost {
+        requests: 1,
+        items: u64::from(header.items),
+        bytes: u64::from(header.inflated_bytes),
+    }
+}

@@ -1,0 +1,276 @@
+//! One record: header, extensions, checksums (docs/journal-format.md).
+
+use std::ops::Range;
+
+use sluice_payload::{Encoding, Signal};
+
+/// What every record begins with.
+pub(crate) const MAGIC: [u8; 4] = *b"SLjR";
+
+/// The version written, and the newest that is read.
+pub(crate) const VERSION: u8 = 1;
+
+/// Header bytes before the extensions.
+pub(crate) const FIXED_BYTES: usize = 56;
+
+/// Records begin at multiples of this.
+pub(crate) const ALIGNMENT: u64 = 8;
+
+/// A longer header is not one: every extension there is, and will be, is far below it.
+const MAX_HEADER_BYTES: usize = 16 << 10;
+
+/// A longer tenant name is cut: it must fit into a header, and a client can send any.
+const MAX_TENANT_BYTES: usize = 1024;
+
+const EXTENSION_TENANT: u16 = 1;
+const OTLP: u8 = 1;
+
+/// What a record holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Payload,
+    Footer,
+}
+
+/// Everything about a record but its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub kind: Kind,
+    pub epoch: u64,
+    pub seq: u64,
+    pub received_at_nanos: u64,
+    pub body_crc: u32,
+    pub stored_bytes: u32,
+    pub inflated_bytes: u32,
+    pub items: u32,
+    pub signal: Signal,
+    pub encoding: Encoding,
+    /// Empty for the default tenant.
+    pub tenant: String,
+    /// Bytes of the header itself; set by [`Header::encode`].
+    pub header_bytes: u16,
+}
+
+/// Why bytes are no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRecord {
+    /// The header is longer than what is there; it needs so many bytes.
+    Short(usize),
+    /// Not a header, or a damaged one, or one of another segment.
+    Damaged,
+    /// A sound header of a version this binary does not know.
+    Newer(u8),
+}
+
+impl Header {
+    /// Bytes of the record in the file: header, body, padding.
+    pub fn record_bytes(&self) -> u64 {
+        (u64::from(self.header_bytes) + u64::from(self.stored_bytes)).next_multiple_of(ALIGNMENT)
+    }
+
+    /// Where the body is, from the beginning of the record on.
+    pub fn body(&self) -> Range<usize> {
+        let start = usize::from(self.header_bytes);
+        start..start + self.stored_bytes as usize
+    }
+
+    /// Appends the header to `out`.
+    pub fn encode(&mut self, out: &mut Vec<u8>) {
+        let start = out.len();
+        let tenant = cut(&self.tenant, MAX_TENANT_BYTES);
+        let extensions = if tenant.is_empty() { 0 } else { 4 + tenant.len() };
+        self.header_bytes = (FIXED_BYTES + extensions).next_multiple_of(ALIGNMENT as usize) as u16;
+        out.extend_from_slice(&MAGIC);
+        out.push(VERSION);
+        out.push(match self.kind {
+            Kind::Payload => 1,
+            Kind::Footer => 2,
+        });
+        out.extend_from_slice(&self.header_bytes.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.body_crc.to_le_bytes());
+        for number in [self.epoch, self.seq, self.received_at_nanos] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        for number in [self.stored_bytes, self.inflated_bytes, self.items] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&[self.signal as u8, OTLP, encoding_code(self.encoding), 0]);
+        if !tenant.is_empty() {
+            out.extend_from_slice(&EXTENSION_TENANT.to_le_bytes());
+            out.extend_from_slice(&(tenant.len() as u16).to_le_bytes());
+            out.extend_from_slice(tenant.as_bytes());
+        }
+        out.resize(start + usize::from(self.header_bytes), 0);
+        let crc = header_crc(&out[start..]);
+        out[start + 8..start + 12].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// Reads the header that `bytes` begin with, if it is a sound one of the segment with this `epoch`.
+    pub fn parse(bytes: &[u8], epoch: u64) -> Result<Header, NoRecord> {
+        if bytes.len() < FIXED_BYTES {
+            return Err(NoRecord::Short(FIXED_BYTES));
+        }
+        if bytes[..4] != MAGIC || u64_at(bytes, 16) != epoch {
+            return Err(NoRecord::Damaged);
+        }
+        let header_bytes = u16::from_le_bytes([bytes[6], bytes[7]]);
+        let length = usize::from(header_bytes);
+        if !(FIXED_BYTES..=MAX_HEADER_BYTES).contains(&length) {
+            return Err(NoRecord::Damaged);
+        }
+        let Some(header) = bytes.get(..length) else {
+            return Err(NoRecord::Short(length));
+        };
+        if u32_at(header, 8) != header_crc(header) {
+            return Err(NoRecord::Damaged);
+        }
+        if header[4] > VERSION {
+            return Err(NoRecord::Newer(header[4]));
+        }
+        let kind = match header[5] {
+            1 => Kind::Payload,
+            2 => Kind::Footer,
+            _ => return Err(NoRecord::Damaged),
+        };
+        let signal = Signal::ALL.get(usize::from(header[52])).copied();
+        let (Some(signal), Some(encoding), OTLP) = (signal, encoding_of(header[54]), header[53]) else {
+            return Err(NoRecord::Damaged);
+        };
+        Ok(Header {
+            kind,
+            epoch,
+            seq: u64_at(header, 24),
+            received_at_nanos: u64_at(header, 32),
+            body_crc: u32_at(header, 12),
+            stored_bytes: u32_at(header, 40),
+            inflated_bytes: u32_at(header, 44),
+            items: u32_at(header, 48),
+            signal,
+            encoding,
+            tenant: tenant(&header[FIXED_BYTES..]),
+            header_bytes,
+        })
+    }
+}
+
+/// Everything but the checksum itself.
+fn header_crc(header: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..])
+}
+
+fn tenant(mut extensions: &[u8]) -> String {
+    while let [a, b, c, d, rest @ ..] = extensions {
+        let length = usize::from(u16::from_le_bytes([*c, *d])).min(rest.len());
+        match u16::from_le_bytes([*a, *b]) {
+            0 => break,
+            EXTENSION_TENANT => return String::from_utf8_lossy(&rest[..length]).into_owned(),
+            _ => extensions = &rest[length..],
+        }
+    }
+    String::new()
+}
+
+/// The beginning of `text`, at most so many bytes of it.
+fn cut(text: &str, max_bytes: usize) -> &str {
+    let mut end = text.len().min(max_bytes);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn encoding_code(encoding: Encoding) -> u8 {
+    match encoding {
+        Encoding::Gzip => 1,
+        Encoding::Zstd => 2,
+        // Nothing else is stored: see `body::Codec`.
+        _ => 0,
+    }
+}
+
+fn encoding_of(code: u8) -> Option<Encoding> {
+    [Encoding::Identity, Encoding::Gzip, Encoding::Zstd]
+        .get(usize::from(code))
+        .copied()
+}
+
+/// The number at a place that is there.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut number = [0; 4];
+    number.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(number)
+}
+
+/// The number at a place that is there.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn header(tenant: &str) -> Header {
+        Header {
+            kind: Kind::Payload,
+            epoch: 0x0123_4567_89ab_cdef,
+            seq: 42,
+            received_at_nanos: 1_700_000_000_000_000_000,
+            body_crc: 7,
+            stored_bytes: 11,
+            inflated_bytes: 99,
+            items: 3,
+            signal: Signal::Traces,
+            encoding: Encoding::Zstd,
+            tenant: tenant.to_owned(),
+            header_bytes: 0,
+        }
+    }
+
+    /// Scenario: headers with and without a tenant, whole, cut anywhere, with any bit flipped, of another epoch.
+    /// Guarantees: the whole one is read back; no other is.
+    #[test]
+    fn a_header_is_read_back_or_not_at_all() {
+        for name in ["", "a", "a tenant with a long name"] {
+            let mut written = header(name);
+            let mut bytes = Vec::new();
+            written.encode(&mut bytes);
+            assert_eq!(bytes.len() % ALIGNMENT as usize, 0);
+            assert_eq!(Header::parse(&bytes, written.epoch).as_ref(), Ok(&written));
+            assert_eq!(Header::parse(&bytes, 1), Err(NoRecord::Damaged));
+            for length in 0..bytes.len() {
+                let cut = Header::parse(&bytes[..length], written.epoch);
+                assert!(matches!(cut, Err(NoRecord::Short(_))), "{length}");
+            }
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(Header::parse(&flipped, written.epoch).is_err(), "bit {bit}");
+            }
+        }
+    }
+
+    /// Scenario: a sound header of the next version; a tenant name longer than a header takes.
+    /// Guarantees: the first is told apart from damage, the second is cut between characters.
+    #[test]
+    fn newer_versions_and_long_names() {
+        let mut written = header("");
+        let mut bytes = Vec::new();
+        written.encode(&mut bytes);
+        bytes[4] = VERSION + 1;
+        let crc = header_crc(&bytes).to_le_bytes();
+        bytes[8..12].copy_from_slice(&crc);
+        assert_eq!(
+            Header::parse(&bytes, written.epoch),
+            Err(NoRecord::Newer(VERSION + 1))
+        );
+        let mut written = header(&"ä".repeat(2000));
+        let mut bytes = Vec::new();
+        written.encode(&mut bytes);
+        let read = Header::parse(&bytes, written.epoch).unwrap();
+        assert_eq!(read.tenant, "ä".repeat(MAX_TENANT_BYTES / 2));
+    }
+}

@@ -1,0 +1,579 @@
+//! What the state of a journal on disk has beside that of one in memory: which segments there are, what of them each
+//! cursor has passed, and which payloads are kept in memory. Sans-IO.
+//!
+//! A slot exists for a payload that a cursor is sending, or that is kept near the end because a cursor will want it
+//! soon. Of everything else only sums are known: what a cursor has not passed yet is its backlog, and what it has passed
+//! and is not sending is settled.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use sluice_payload::{Payload, TenantId};
+use sluice_telemetry::DropReason;
+
+use super::log::Written;
+use super::position::Position;
+use super::segment::{Contents, HEADER_BYTES, SegmentId, Tally, time};
+use crate::state::{Released, Slot, State};
+use crate::{Confirm, Cost, Entry, OnFull};
+
+/// Where a record is: its segment, by first sequence number, and its offset there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub segment: u64,
+    pub offset: u64,
+}
+
+/// A segment that some cursor still needs, or that is being written.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    pub id: SegmentId,
+    pub contents: Contents,
+    /// Where the records that may be read end.
+    pub end: u64,
+    /// Bytes of the file.
+    pub size_bytes: u64,
+    /// Nothing is written to it any more.
+    pub closed: bool,
+    /// Something in it could not be read.
+    pub damaged: bool,
+}
+
+/// What one cursor has passed.
+#[derive(Debug, Default)]
+pub(crate) struct Lag {
+    /// Where to look for the next record: there, or behind it.
+    pub place: Place,
+    /// What it has passed of the segment of `place`.
+    pub passed: Tally,
+    /// What it has been handed and not settled.
+    pub in_flight: BTreeSet<u64>,
+    pub in_flight_bytes: u64,
+    /// Settled by an earlier process, ahead of `next`.
+    pub settled_before: VecDeque<Range<u64>>,
+    /// Its position has changed since it was last written.
+    pub moved: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Spill {
+    pub segments: BTreeMap<u64, Segment>,
+    pub lags: Vec<Lag>,
+    /// Bytes of payloads that are in slots.
+    pub kept_bytes: u64,
+    pub most_kept_bytes: u64,
+    /// No slot below this number has a payload.
+    pub kept_from: u64,
+    /// Bytes one cursor may be sending at once; a single larger payload is sent all the same.
+    pub most_in_flight_bytes: u64,
+    /// Records, or runs of bytes, that could not be read.
+    pub damaged: u64,
+}
+
+/// A record as a reader found it.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    pub seq: u64,
+    pub place: Place,
+    pub tenant: TenantId,
+    pub cost: Cost,
+    pub received_at: Instant,
+}
+
+/// What a cursor finds at its place.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// The next payload, which was in memory.
+    Ready(Entry),
+    /// The next payload is on the disk.
+    Read(ReadFrom),
+    /// There is nothing for it now.
+    Wait,
+    /// Nor will there be.
+    Closed,
+}
+
+/// Where to read.
+#[derive(Debug)]
+pub(crate) struct ReadFrom {
+    pub place: Place,
+    /// Records with lower numbers have been passed.
+    pub next: u64,
+    /// The segments from there on, each with where its records end.
+    pub segments: Vec<(SegmentId, u64)>,
+    /// The number behind the last record of these segments.
+    pub until: u64,
+}
+
+/// Segments named to a reader at once.
+const SEGMENTS_AHEAD: usize = 8;
+
+impl State {
+    /// The disk side of a state that has one.
+    pub(crate) fn spilled(&mut self) -> &mut Spill {
+        self.spill.get_or_insert_default()
+    }
+
+    /// Takes a payload that was just written; its segment may be read up to `end`.
+    pub(crate) fn written(
+        &mut self,
+        at: Written,
+        end: u64,
+        payload: Arc<Payload>,
+        cost: Cost,
+        confirm: Option<Confirm>,
+        released: &mut Released,
+    ) {
+        let Written {
+            seq,
+            place,
+            received_at_nanos,
+        } = at;
+        let (tenant, retained) = (payload.tenant, payload.retained_bytes());
+        self.insert(seq, place, payload, cost, confirm);
+        let spill = self.spilled();
+        spill.kept_bytes += retained;
+        if let Some(segment) = spill.segments.get_mut(&place.segment) {
+            segment.contents.add(seq, received_at_nanos, tenant, cost);
+            segment.end = end;
+            segment.size_bytes = end;
+        }
+        self.keep_less(released);
+    }
+
+    /// Lets go of the oldest payloads in memory until the rest is within its limit.
+    fn keep_less(&mut self, released: &mut Released) {
+        let cursors: Vec<u64> = self.cursors.iter().map(|cursor| cursor.next).collect();
+        let Some(spill) = self.spill.as_deref_mut() else {
+            return;
+        };
+        let mut empty = Vec::new();
+        for (seq, slot) in self.slots.range_mut(spill.kept_from..) {
+            if spill.kept_bytes <= spill.most_kept_bytes {
+                break;
+            }
+            spill.kept_from = seq + 1;
+            let Some(payload) = slot.payload.take() else {
+                continue;
+            };
+            spill.kept_bytes -= payload.retained_bytes();
+            released.push(payload);
+            if is_idle(*seq, slot, &cursors) {
+                empty.push(*seq);
+            }
+        }
+        for seq in empty {
+            self.slots.remove(&seq);
+        }
+    }
+
+    /// What the cursor finds where it is; a payload that is in memory is handed out.
+    pub(crate) fn look(&mut self, index: usize, released: &mut Released) -> Look {
+        if self.closed {
+            // What is not sent yet stays on the disk for the next process.
+            return Look::Closed;
+        }
+        let (next, end) = (self.cursors[index].next, self.end);
+        if next >= end || self.is_full(index) {
+            return Look::Wait;
+        }
+        let lag = &self.spilled().lags[index];
+        let skips = lag
+            .settled_before
+            .front()
+            .is_some_and(|range| range.start <= next);
+        if let Some(slot) = self.slots.get(&next).filter(|_| !skips)
+            && let Some(payload) = slot.payload.clone()
+        {
+            let passing = Passing {
+                seq: next,
+                place: slot.place,
+                tenant: slot.tenant,
+                cost: slot.cost,
+                received_at: slot.received_at,
+            };
+            self.hand_out(index, &passing, released);
+            return Look::Ready(Entry {
+                seq: next,
+                payload,
+                full: self.is_full(index),
+            });
+        }
+        Look::Read(self.where_to_read(index))
+    }
+
+    /// Whether a cursor is sending as much as it may.
+    pub(crate) fn is_full(&mut self, index: usize) -> bool {
+        let spill = self.spilled();
+        let lag = &spill.lags[index];
+        !lag.in_flight.is_empty() && lag.in_flight_bytes >= spill.most_in_flight_bytes
+    }
+
+    /// Where a cursor's next record is, if there is one.
+    pub(crate) fn where_to_read(&mut self, index: usize) -> ReadFrom {
+        let (next, end) = (self.cursors[index].next, self.end);
+        let spill = self.spilled();
+        let place = spill.lags[index].place;
+        let mut rest = spill.segments.range(place.segment..);
+        let segments: Vec<_> = rest
+            .by_ref()
+            .take(SEGMENTS_AHEAD)
+            .map(|(_, of)| (of.id, of.end))
+            .collect();
+        let until = rest.next().map_or(end, |(first, _)| *first);
+        ReadFrom {
+            place,
+            next,
+            segments,
+            until,
+        }
+    }
+
+    /// A reader met something that cannot be read, in these segments.
+    pub(crate) fn found_damage(&mut self, segments: Vec<u64>) {
+        let spill = self.spilled();
+        spill.damaged += segments.len() as u64;
+        for first in segments {
+            if let Some(segment) = spill.segments.get_mut(&first) {
+                segment.damaged = true;
+            }
+        }
+    }
+
+    /// Nothing more is written to a segment; its size, if it was sealed.
+    pub(crate) fn close_segment(&mut self, first: u64, size_bytes: Option<u64>) {
+        if let Some(segment) = self.spilled().segments.get_mut(&first) {
+            segment.closed = true;
+            segment.size_bytes = size_bytes.unwrap_or(segment.size_bytes);
+        }
+    }
+
+    /// Nothing more is written to any segment but this.
+    pub(crate) fn close_segments_but(&mut self, active: Option<u64>) {
+        for (first, segment) in &mut self.spilled().segments {
+            segment.closed |= Some(*first) != active;
+        }
+    }
+
+    /// Hands a record to a cursor, if it has not passed it and has not settled it in an earlier life.
+    pub(crate) fn hand_out(&mut self, index: usize, record: &Passing, released: &mut Released) -> bool {
+        if !self.pass(index, record, released) {
+            return false;
+        }
+        let cursors: Vec<u64> = self.cursors.iter().map(|cursor| cursor.next).collect();
+        let remaining = |of: usize| match of == index || cursors[of] <= record.seq {
+            true => record.cost.items,
+            false => 0,
+        };
+        self.slots.entry(record.seq).or_insert_with(|| Slot {
+            payload: None,
+            confirm: None,
+            cost: record.cost,
+            tenant: record.tenant,
+            received_at: record.received_at,
+            place: record.place,
+            remaining: (0..cursors.len()).map(remaining).collect(),
+            dropped: Vec::new(),
+        });
+        let spill = self.spilled();
+        spill.lags[index].in_flight.insert(record.seq);
+        spill.lags[index].in_flight_bytes += record.cost.bytes;
+        // Whoever was handed a payload holds it by itself.
+        if cursors.iter().all(|next| *next > record.seq)
+            && let Some(payload) = self
+                .slots
+                .get_mut(&record.seq)
+                .and_then(|slot| slot.payload.take())
+        {
+            self.spilled().kept_bytes -= payload.retained_bytes();
+            released.push(payload);
+        }
+        true
+    }
+
+    /// Drops the oldest record a cursor has not passed: see [`OnFull::DropOldest`].
+    pub(crate) fn drop_passed(&mut self, index: usize, record: &Passing, released: &mut Released) {
+        if self.hand_out(index, record, released) {
+            self.give_up(index, record.seq, DropReason::QueueFull, released);
+        }
+    }
+
+    /// Whether a cursor is to be cut loose. One that is alone with a payload is kept, however large: an idle exporter is no laggard.
+    pub(crate) fn is_laggard(&self, index: usize) -> bool {
+        let cursor = &self.cursors[index];
+        cursor.spec.on_full == OnFull::DropOldest
+            && !cursor.spec.limits.allow(cursor.backlog)
+            && cursor.backlog.requests > 1
+            && cursor.next < self.end
+    }
+
+    /// Moves a cursor behind a record. False: it has nothing to do with it.
+    fn pass(&mut self, index: usize, record: &Passing, released: &mut Released) -> bool {
+        let next = self.cursors[index].next;
+        if record.seq < next {
+            return false;
+        }
+        self.jump(index, record.seq, released);
+        let from = self.spilled().lags[index].place.segment;
+        if from < record.place.segment {
+            let between: Vec<u64> = self
+                .spilled()
+                .segments
+                .range(from..record.place.segment)
+                .map(|(first, _)| *first)
+                .collect();
+            for segment in between {
+                self.settle_missing(index, segment);
+            }
+        }
+        self.cursors[index].next = record.seq + 1;
+        let lag = &mut self.spilled().lags[index];
+        lag.moved = true;
+        if from != record.place.segment {
+            lag.passed = Tally::default();
+        }
+        lag.place = record.place;
+        lag.passed.add(record.tenant, record.cost);
+        while lag
+            .settled_before
+            .front()
+            .is_some_and(|range| range.end <= record.seq)
+        {
+            lag.settled_before.pop_front();
+        }
+        let is_new = lag
+            .settled_before
+            .front()
+            .is_none_or(|range| range.start > record.seq);
+        if !is_new {
+            self.leave(index, record.seq, released);
+        }
+        is_new
+    }
+
+    /// Moves a cursor over numbers that are not on the disk. A slot that it jumps over was there once; what was in it
+    /// is counted with whatever else is missing from its segment.
+    fn jump(&mut self, index: usize, to: u64, released: &mut Released) {
+        let from = std::mem::replace(&mut self.cursors[index].next, to);
+        let jumped: Vec<u64> = (self.slots.range(from..to))
+            .filter(|(_, slot)| slot.remaining[index] > 0)
+            .map(|(seq, _)| *seq)
+            .collect();
+        for seq in jumped {
+            if let Some(slot) = self.slots.get(&seq)
+                && let Some(confirm) = &slot.confirm
+            {
+                confirm.cursor_done(Some((DropReason::Damaged, slot.remaining[index])));
+            }
+            self.leave(index, seq, released);
+        }
+    }
+
+    /// A cursor has nothing to do with a payload; others may.
+    fn leave(&mut self, index: usize, seq: u64, released: &mut Released) {
+        let Some(slot) = self.slots.get_mut(&seq) else {
+            return;
+        };
+        slot.remaining[index] = 0;
+        let done = slot.remaining.iter().all(|left| *left == 0);
+        self.settled_on_disk(index, seq, released);
+        if done {
+            self.slots.remove(&seq);
+        }
+    }
+
+    /// The reader came to the end and found nothing more up to number `until`.
+    pub(crate) fn caught_up(&mut self, index: usize, until: u64, released: &mut Released) {
+        if self.cursors[index].next >= until {
+            return;
+        }
+        self.jump(index, until, released);
+        let from = self.spilled().lags[index].place.segment;
+        let read: Vec<u64> = (self.spilled().segments.range(from..))
+            .filter(|(_, segment)| segment.contents.is_empty() || segment.contents.last < until)
+            .map(|(first, _)| *first)
+            .collect();
+        for segment in read {
+            self.settle_missing(index, segment);
+            let Spill { segments, lags, .. } = self.spilled();
+            let Some(of) = segments.get(&segment) else {
+                continue;
+            };
+            lags[index].place = Place {
+                segment,
+                offset: of.end,
+            };
+            lags[index].passed = of.contents.tally.clone();
+            lags[index].moved = true;
+        }
+    }
+
+    /// Drops from a cursor's account what it should have found in a segment and did not.
+    fn settle_missing(&mut self, index: usize, segment: u64) {
+        let Some(spill) = self.spill.as_deref_mut() else {
+            return;
+        };
+        let Some(of) = spill.segments.get_mut(&segment) else {
+            return;
+        };
+        let lag = &spill.lags[index];
+        let cursor = &mut self.cursors[index];
+        for (tenant, all) in of.contents.tally.iter() {
+            let seen = match lag.place.segment == segment {
+                true => lag.passed.of(tenant),
+                false => Cost::default(),
+            };
+            let missing = Cost {
+                requests: all
+                    .requests
+                    .saturating_sub(seen.requests)
+                    .min(cursor.backlog.requests),
+                items: all.items.saturating_sub(seen.items).min(cursor.backlog.items),
+                bytes: all.bytes.saturating_sub(seen.bytes).min(cursor.backlog.bytes),
+            };
+            if missing == Cost::default() {
+                continue;
+            }
+            of.damaged = true;
+            cursor.backlog.sub(missing);
+            let account = cursor.account(tenant);
+            let items = missing.items.min(account.queued);
+            account.queued -= items;
+            account.drop_items(DropReason::Damaged, items);
+        }
+    }
+
+    /// A cursor has settled all of a record.
+    pub(crate) fn settled_on_disk(&mut self, index: usize, seq: u64, released: &mut Released) {
+        let cursors: Vec<u64> = self.cursors.iter().map(|cursor| cursor.next).collect();
+        let Some(spill) = self.spill.as_deref_mut() else {
+            return;
+        };
+        let Some(slot) = self.slots.get_mut(&seq) else {
+            return;
+        };
+        let lag = &mut spill.lags[index];
+        if lag.in_flight.remove(&seq) {
+            lag.in_flight_bytes -= slot.cost.bytes;
+        }
+        lag.moved = true;
+        let done = slot.remaining.iter().all(|left| *left == 0);
+        if done && let Some(payload) = slot.payload.take() {
+            spill.kept_bytes -= payload.retained_bytes();
+            released.push(payload);
+        }
+        if !done && slot.payload.is_none() && is_idle(seq, slot, &cursors) {
+            self.slots.remove(&seq);
+        }
+    }
+
+    /// Positions that have changed since they were last asked for.
+    pub(crate) fn moved_positions(&mut self) -> Vec<(usize, Position)> {
+        let mut moved = Vec::new();
+        for index in 0..self.cursors.len() {
+            if std::mem::take(&mut self.spilled().lags[index].moved) {
+                moved.push((index, self.position(index)));
+            }
+        }
+        moved
+    }
+
+    /// The positions could not be written: they have to be written another time.
+    pub(crate) fn position_not_written(&mut self, index: usize) {
+        self.spilled().lags[index].moved = true;
+    }
+
+    fn position(&mut self, index: usize) -> Position {
+        let next = self.cursors[index].next;
+        let lag = &self.spilled().lags[index];
+        let mut settled: Vec<Range<u64>> = Vec::new();
+        let floor = lag.in_flight.first().copied().unwrap_or(next);
+        let mut from = floor;
+        for seq in &lag.in_flight {
+            if from < *seq {
+                settled.push(from..*seq);
+            }
+            from = seq + 1;
+        }
+        if from < next {
+            settled.push(from..next);
+        }
+        settled.extend(
+            lag.settled_before
+                .iter()
+                .filter(|range| range.end > next)
+                .cloned(),
+        );
+        Position { floor, settled }
+    }
+
+    /// Segments that no cursor needs any more; they are forgotten here.
+    pub(crate) fn done_with(&mut self) -> Vec<Segment> {
+        let nexts: Vec<u64> = self.cursors.iter().map(|cursor| cursor.next).collect();
+        let mut done = Vec::new();
+        loop {
+            let spill = self.spilled();
+            let Some((&first, segment)) = spill.segments.first_key_value() else {
+                break;
+            };
+            let last = match segment.contents.is_empty() {
+                true => None,
+                false => Some(segment.contents.last),
+            };
+            let floors = spill.lags.iter().zip(&nexts);
+            let mut floors = floors.map(|(lag, next)| lag.in_flight.first().copied().unwrap_or(*next));
+            if !segment.closed || floors.any(|floor| last.is_some_and(|last| floor <= last)) {
+                break;
+            }
+            for index in 0..nexts.len() {
+                let lag = &self.spilled().lags[index];
+                if lag.place.segment <= first {
+                    self.settle_missing(index, first);
+                    let spill = self.spilled();
+                    let after = spill.segments.range(first + 1..).next().map(|(after, _)| *after);
+                    spill.lags[index].place = Place {
+                        segment: after.unwrap_or(first + 1),
+                        offset: HEADER_BYTES,
+                    };
+                    spill.lags[index].passed = Tally::default();
+                }
+            }
+            done.extend(self.spilled().segments.remove(&first));
+        }
+        done
+    }
+
+    /// How long the oldest that a cursor has not settled has been here, as far as it is known without reading.
+    pub(crate) fn age_on_disk(&self, index: usize, now: Instant, wall: SystemTime) -> Option<Duration> {
+        let lag = &self.spill.as_deref()?.lags[index];
+        if let Some(slot) = lag.in_flight.first().and_then(|seq| self.slots.get(seq)) {
+            return Some(now.saturating_duration_since(slot.received_at));
+        }
+        let next = self.cursors[index].next;
+        if next >= self.end {
+            return None;
+        }
+        if let Some(slot) = self.slots.get(&next) {
+            return Some(now.saturating_duration_since(slot.received_at));
+        }
+        let segment = self
+            .spill
+            .as_deref()?
+            .segments
+            .range(lag.place.segment..)
+            .next()?
+            .1;
+        wall.duration_since(time(segment.contents.oldest_nanos)).ok()
+    }
+}
+
+/// Whether nobody holds on to a slot without a payload: nobody is sending it, and nobody waits for its confirmation.
+fn is_idle(seq: u64, slot: &Slot, nexts: &[u64]) -> bool {
+    let sending = nexts
+        .iter()
+        .zip(&slot.remaining)
+        .any(|(next, left)| *left > 0 && seq < *next);
+    slot.confirm.is_none() && !sending
+}

@@ -1,0 +1,449 @@
+//! The single writer: takes everything that waits, writes and syncs it at once, then answers.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use sluice_payload::Payload;
+use tokio::sync::oneshot;
+
+use super::body::Codec;
+use super::log::{Entry, Log, Written};
+use super::position::PositionFile;
+use super::reader::Reader;
+use super::segment::Contents;
+use super::spill::Segment;
+use super::{NotPersisted, SyncPolicy};
+use crate::journal::{Shared, Space};
+use crate::state::Released;
+use crate::{Confirm, Durability};
+
+/// Bytes of payloads written with one call at most: what comes next should not wait for more than this.
+const GROUP_BYTES: u64 = 16 << 20;
+
+/// Payloads written with one call at most.
+const GROUP_REQUESTS: usize = 1024;
+
+/// A crash of the machine may bring back what was settled in this time, and no more.
+const POSITION_SYNC: Duration = Duration::from_secs(1);
+
+/// After a write that failed, payloads are refused for so long before the next one tries again; it doubles up to the
+/// second figure. Short, for a client that is refused comes back after a second at the earliest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Damaged segments that are kept for inspection.
+const KEPT_DAMAGED: usize = 8;
+
+/// A payload on its way to the disk.
+pub(crate) struct Pending {
+    pub payload: Arc<Payload>,
+    pub space: Space,
+    pub confirm: Option<Confirm>,
+    pub durability: Durability,
+    pub done: Option<oneshot::Sender<Result<(), NotPersisted>>>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    pending: VecDeque<Pending>,
+    /// Positions have moved.
+    moved: bool,
+    stop: bool,
+}
+
+/// What waits for the writer.
+#[derive(Default)]
+pub(crate) struct Queue {
+    waiting: Mutex<Waiting>,
+    wake: Condvar,
+    /// Spares those who settle the lock, and the writer a wake-up for each of them.
+    moved: AtomicBool,
+}
+
+impl Queue {
+    pub fn push(&self, pending: Pending) {
+        self.waiting.lock().pending.push_back(pending);
+        self.wake.notify_one();
+    }
+
+    pub fn moved(&self) {
+        if !self.moved.swap(true, Ordering::AcqRel) {
+            self.waiting.lock().moved = true;
+            self.wake.notify_one();
+        }
+    }
+
+    pub fn stop(&self) {
+        self.waiting.lock().stop = true;
+        self.wake.notify_one();
+    }
+
+    /// What is to be written with one call; empty when there is something else to do. `None`: stop.
+    pub fn take(&self, timeout: Option<Duration>) -> Option<Vec<Pending>> {
+        let mut waiting = self.waiting.lock();
+        if waiting.pending.is_empty() && !waiting.moved && !waiting.stop {
+            match timeout {
+                Some(timeout) => drop(self.wake.wait_for(&mut waiting, timeout)),
+                None => self.wake.wait(&mut waiting),
+            }
+        }
+        if waiting.stop && waiting.pending.is_empty() {
+            return None;
+        }
+        waiting.moved = false;
+        self.moved.store(false, Ordering::Release);
+        let mut bytes = 0;
+        let mut group = Vec::new();
+        while let Some(next) = waiting.pending.front() {
+            bytes += next.payload.body.len() as u64;
+            if !group.is_empty() && (bytes > GROUP_BYTES || group.len() == GROUP_REQUESTS) {
+                break;
+            }
+            group.extend(waiting.pending.pop_front());
+        }
+        Some(group)
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.lock().pending.is_empty()
+    }
+
+    fn put_back(&self, pending: impl DoubleEndedIterator<Item = Pending>) {
+        let mut waiting = self.waiting.lock();
+        pending.rev().for_each(|one| waiting.pending.push_front(one));
+    }
+}
+
+/// The disk does not take anything.
+#[derive(Debug, Clone)]
+pub(crate) struct Trouble {
+    pub reason: String,
+    pub until: Instant,
+    pause: Duration,
+}
+
+/// The writer of one journal.
+pub(crate) struct Writer {
+    pub log: Log,
+    pub positions: Vec<PositionFile>,
+    pub codec: Codec,
+    pub sync: SyncPolicy,
+    pub synced_at: Instant,
+    pub positions_synced_at: Instant,
+    /// Finds what exporters that are cut loose have to drop.
+    pub droppers: Vec<Option<Reader>>,
+    pub new_dropper: Box<dyn Fn() -> Reader + Send>,
+}
+
+impl Writer {
+    /// How long it may sleep when nothing happens.
+    pub fn sleeps(&self) -> Option<Duration> {
+        match self.sync {
+            SyncPolicy::Interval(interval) => Some(interval.min(POSITION_SYNC)),
+            SyncPolicy::Group => Some(POSITION_SYNC),
+            SyncPolicy::Off => None,
+        }
+    }
+
+    /// One turn: writes `group`, then whatever else is due.
+    pub fn turn(&mut self, shared: &Shared, group: Vec<Pending>) {
+        if !group.is_empty() {
+            self.commit(shared, group);
+            self.cut_loose(shared);
+        }
+        let Some(disk) = &shared.disk else { return };
+        let now = disk.clock.now();
+        if let SyncPolicy::Interval(interval) = self.sync
+            && now.saturating_duration_since(self.synced_at) >= interval
+        {
+            self.synced_at = now;
+            self.sync_behind(shared);
+        }
+        self.write_positions(shared);
+        if self.sync != SyncPolicy::Off
+            && now.saturating_duration_since(self.positions_synced_at) >= POSITION_SYNC
+        {
+            self.positions_synced_at = now;
+            self.sync_positions();
+        }
+        self.remove_done(shared);
+    }
+
+    /// Ends orderly: everything is on the disk, and the next start has nothing to scan.
+    pub fn finish(&mut self, shared: &Shared) {
+        self.seal(shared);
+        self.write_positions(shared);
+        if self.sync != SyncPolicy::Off {
+            self.sync_positions();
+        }
+        self.remove_done(shared);
+    }
+
+    fn commit(&mut self, shared: &Shared, mut group: Vec<Pending>) {
+        let stored: Vec<_> = group.iter().map(|one| self.codec.stored(&one.payload)).collect();
+        let entries: Vec<_> = (group.iter().zip(stored))
+            .map(|(one, (encoding, stored))| Entry {
+                payload: &one.payload,
+                encoding,
+                stored,
+            })
+            .collect();
+        let written = self
+            .ready(shared)
+            .and_then(|sound_bytes| Ok((self.log.write(&entries)?, sound_bytes)));
+        let lengths: Vec<u64> = entries.iter().map(|entry| entry.stored.len() as u64).collect();
+        drop(entries);
+        let (written, sound_bytes) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                self.close_failed(shared);
+                return refuse(shared, group, &error);
+            }
+        };
+        // Who wants no more than this is answered; the sync is for the others.
+        for one in group
+            .iter_mut()
+            .filter(|one| one.durability == Durability::Written)
+        {
+            answer(one, Ok(()));
+        }
+        if self.sync == SyncPolicy::Group
+            && let Err(error) = self.log.sync(sound_bytes)
+        {
+            self.close_failed(shared);
+            let (told, waiting): (Vec<_>, Vec<_>) = group.into_iter().partition(|one| one.done.is_none());
+            refuse(shared, waiting, &error);
+            // These were taken: they are written again, elsewhere.
+            if let Some(disk) = &shared.disk {
+                disk.queue.put_back(told.into_iter());
+            }
+            return;
+        }
+        self.take_in(shared, group, &written, &lengths);
+    }
+
+    /// A segment with room; returns how long it is.
+    fn ready(&mut self, shared: &Shared) -> io::Result<u64> {
+        if self.log.is_full() {
+            self.seal(shared);
+        }
+        let is_new = self.log.active.is_none();
+        let id = self.log.begin()?;
+        let offset = self.log.active.as_ref().map_or(0, |active| active.offset);
+        if is_new {
+            let segment = Segment {
+                id,
+                contents: Contents::default(),
+                end: offset,
+                size_bytes: offset,
+                closed: false,
+                damaged: false,
+            };
+            shared.state.lock().spilled().segments.insert(id.first, segment);
+        }
+        Ok(offset)
+    }
+
+    /// Written and, as far as that is asked for, synced: cursors may have it, and clients are answered.
+    fn take_in(&mut self, shared: &Shared, mut group: Vec<Pending>, written: &[Written], lengths: &[u64]) {
+        let mut released = Released::new();
+        {
+            let mut state = shared.state.lock();
+            let ends = written.iter().skip(1).map(|next| next.place.offset);
+            let last = self.log.active.as_ref().map_or(0, |active| active.offset);
+            let ends = ends.chain([last]);
+            for ((one, at), end) in group.iter_mut().zip(written).zip(ends) {
+                let cost = one.space.consume(&mut state);
+                state.written(
+                    *at,
+                    end,
+                    one.payload.clone(),
+                    cost,
+                    one.confirm.take(),
+                    &mut released,
+                );
+            }
+        }
+        shared.readable.iter().for_each(tokio::sync::Notify::notify_one);
+        if let Some(disk) = &shared.disk {
+            disk.stored_bytes
+                .fetch_add(lengths.iter().sum(), Ordering::Relaxed);
+            if let Some(trouble) = disk.trouble.lock().take() {
+                tracing::info!(
+                    pipeline = shared.pipeline,
+                    was = trouble.reason,
+                    "the journal can be written again"
+                );
+            }
+        }
+        for one in &mut group {
+            answer(one, Ok(()));
+        }
+        drop((group, released));
+    }
+
+    fn cut_loose(&mut self, shared: &Shared) {
+        let mut released = Released::new();
+        for index in 0..shared.readable.len() {
+            while shared.state.lock().is_laggard(index) {
+                if !self.drop_oldest(shared, index, &mut released) {
+                    break;
+                }
+            }
+        }
+        drop(released);
+    }
+
+    fn drop_oldest(&mut self, shared: &Shared, index: usize, released: &mut Released) -> bool {
+        let new_dropper = &self.new_dropper;
+        let dropper = self.droppers[index].get_or_insert_with(new_dropper);
+        if dropper.ahead.is_empty() {
+            let from = shared.state.lock().where_to_read(index);
+            if let Err(error) = dropper.fill(&from) {
+                tracing::warn!(pipeline = shared.pipeline, %error, "the journal cannot be read; it is tried again");
+                return false;
+            }
+            let mut state = shared.state.lock();
+            state.found_damage(std::mem::take(&mut dropper.damaged));
+            if let Some(until) = dropper.until.filter(|_| dropper.ahead.is_empty()) {
+                state.caught_up(index, until, released);
+            }
+        }
+        let Some(oldest) = dropper.ahead.pop_front() else {
+            return false;
+        };
+        shared.state.lock().drop_passed(index, &oldest.passing, released);
+        true
+    }
+
+    /// Syncs what nobody waits for.
+    fn sync_behind(&mut self, shared: &Shared) {
+        let sound_bytes = self.log.active.as_ref().map_or(0, |active| active.offset);
+        if let Err(error) = self.log.sync(sound_bytes) {
+            tracing::error!(
+                pipeline = shared.pipeline, %error,
+                "the journal could not be synced: what came since the last time may not survive a crash of the machine"
+            );
+            self.close_failed(shared);
+        }
+    }
+
+    /// Seals the segment being written, if there is one.
+    fn seal(&mut self, shared: &Shared) {
+        let Some(active) = &self.log.active else { return };
+        let first = active.id.first;
+        let contents = shared
+            .state
+            .lock()
+            .spilled()
+            .segments
+            .get(&first)
+            .map(|of| of.contents.clone());
+        let sealed = self
+            .log
+            .seal(&contents.unwrap_or_default(), self.sync != SyncPolicy::Off);
+        if let Err(error) = &sealed {
+            tracing::warn!(pipeline = shared.pipeline, %error, "a segment of the journal has no footer; it is scanned at the next start");
+        }
+        shared.state.lock().close_segment(first, sealed.ok());
+    }
+
+    /// Nothing more is written to a segment that is not the log's any more.
+    fn close_failed(&mut self, shared: &Shared) {
+        let active = self.log.active.as_ref().map(|active| active.id.first);
+        shared.state.lock().close_segments_but(active);
+    }
+
+    fn write_positions(&mut self, shared: &Shared) {
+        let moved = shared.state.lock().moved_positions();
+        for (index, position) in moved {
+            if let Err(error) = self.positions[index].write(&position) {
+                tracing::debug!(pipeline = shared.pipeline, %error, "a position could not be written");
+                shared.state.lock().position_not_written(index);
+            }
+        }
+    }
+
+    fn sync_positions(&mut self) {
+        for position in &mut self.positions {
+            if let Err(error) = position.sync() {
+                tracing::warn!(%error, "a position in the journal could not be synced; it is tried again");
+            }
+        }
+    }
+
+    fn remove_done(&mut self, shared: &Shared) {
+        let done = shared.state.lock().done_with();
+        let Some(disk) = &shared.disk else { return };
+        for segment in done {
+            let path = self.log.path(segment.id);
+            let filesystem = &*disk.filesystem;
+            let removed = match segment.damaged {
+                true => keep_damaged(filesystem, self.log.directory(), &path),
+                false => filesystem.remove(&path),
+            };
+            if let Err(error) = removed {
+                tracing::warn!(path = %path.display(), %error, "a segment that is done with could not be removed");
+            }
+        }
+    }
+}
+
+/// Moves a damaged segment out of the way, for somebody to look at, and the oldest such out of the world.
+fn keep_damaged(filesystem: &dyn crate::Filesystem, directory: &Path, path: &Path) -> io::Result<()> {
+    let damaged = directory.join("damaged");
+    filesystem.create_directories(&damaged)?;
+    let mut kept = filesystem.list(&damaged)?;
+    kept.sort();
+    if kept.len() >= KEPT_DAMAGED {
+        for oldest in &kept[..=kept.len() - KEPT_DAMAGED] {
+            filesystem.remove(&damaged.join(oldest))?;
+        }
+    }
+    filesystem.rename(path, &damaged.join(path.file_name().unwrap_or_default()))
+}
+
+fn answer(pending: &mut Pending, result: Result<(), NotPersisted>) {
+    if let Some(done) = pending.done.take() {
+        // The client may have hung up; its payload is stored all the same.
+        let _ = done.send(result);
+    }
+}
+
+fn refuse(shared: &Shared, mut group: Vec<Pending>, error: &io::Error) {
+    let Some(disk) = &shared.disk else { return };
+    let reason = error.to_string();
+    {
+        let mut trouble = disk.trouble.lock();
+        let pause = trouble
+            .as_ref()
+            .map_or(FIRST_PAUSE, |before| (before.pause * 2).min(LONGEST_PAUSE));
+        if trouble.is_none() {
+            tracing::error!(
+                pipeline = shared.pipeline,
+                reason,
+                "the journal cannot be written: payloads are refused until it can, which is tried all the time; what is in it is delivered"
+            );
+        }
+        *trouble = Some(Trouble {
+            reason: reason.clone(),
+            until: disk.clock.now() + pause,
+            pause,
+        });
+    }
+    for one in &mut group {
+        answer(
+            one,
+            Err(NotPersisted {
+                pipeline: shared.pipeline.clone(),
+                reason: reason.clone(),
+            }),
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! The journal of a pipeline: in memory, or on disk where `sending_queue.storage` says so.
+
+use std::time::Duration;
+
+use sluice_journal::{
+    Cursor, CursorSpec, Disk, DiskSettings, Filesystem, Journal, OnFull, Recovered, SyncPolicy,
+};
+use sluice_payload::{Encoding, Tenants};
+
+use crate::settings::{Extension, FileStorage, Pipeline, Settings};
+
+/// This part of the memory budget is kept for what exporters read back from disks, all of them together.
+const READ_BACK_SHARE: u64 = 4;
+
+/// One exporter needs no more than this to keep a fast link busy.
+const MAX_IN_FLIGHT_BYTES: u64 = 64 << 20;
+
+/// This part of the memory budget may hold payloads that are on disk already, for exporters that keep up.
+const KEPT_SHARE: u64 = 8;
+
+/// Beyond this an exporter does not keep up, and reads from the disk as fast.
+const MAX_KEPT_BYTES: u64 = 32 << 20;
+
+/// Without limits in the configuration, exporters that share a pipeline may together lag behind by this part of the
+/// space that is free at start before they are cut loose: a full disk would take all of them down.
+const LAGGARD_DISK_SHARE: u64 = 2;
+
+/// How the memory of journals on disk is divided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shares {
+    in_flight_bytes: u64,
+    kept_bytes: u64,
+    /// Not available to receivers.
+    pub reserved_bytes: u64,
+}
+
+impl Shares {
+    /// Of a budget of so many bytes.
+    pub fn of(capacity_bytes: u64, settings: &Settings) -> Self {
+        let durable = || {
+            settings
+                .pipelines
+                .iter()
+                .filter(|pipeline| pipeline.storage.is_some())
+        };
+        let cursors = durable()
+            .map(|pipeline| pipeline.exporters.len() as u64)
+            .sum::<u64>();
+        let journals = durable().count() as u64;
+        let in_flight_bytes = (capacity_bytes / READ_BACK_SHARE / cursors.max(1)).min(MAX_IN_FLIGHT_BYTES);
+        Self {
+            in_flight_bytes,
+            kept_bytes: (capacity_bytes / KEPT_SHARE / journals.max(1)).min(MAX_KEPT_BYTES),
+            reserved_bytes: in_flight_bytes * cursors,
+        }
+    }
+}
+
+/// Opens the journal of a pipeline.
+pub(super) fn open(
+    settings: &Settings,
+    pipeline: &Pipeline,
+    mut specs: Vec<CursorSpec>,
+    shares: Shares,
+    frames: Vec<Encoding>,
+    tenants: &Tenants,
+) -> Result<(Journal, Vec<Cursor>), String> {
+    let id = pipeline.id.to_string();
+    let Some(storage) = &pipeline.storage else {
+        return Ok(Journal::memory(&id, specs));
+    };
+    let Some(Extension::FileStorage(storage)) = settings.extensions.get(storage) else {
+        return Err(format!("the storage {storage} is not there"));
+    };
+    let disk = DiskSettings {
+        create_directory: storage.create_directory,
+        lock_timeout: match storage.timeout {
+            Duration::ZERO => Duration::MAX,
+            timeout => timeout,
+        },
+        sync: sync_policy(storage),
+        kept_bytes: shares.kept_bytes,
+        in_flight_bytes: shares.in_flight_bytes,
+        frames,
+        ..DiskSettings::new(&storage.directory, tenants.clone())
+    };
+    // An error shows when it is opened.
+    let existing = storage.directory.ancestors().find(|directory| directory.exists());
+    let free_bytes = existing
+        .and_then(|directory| Disk.free_bytes(directory).ok())
+        .unwrap_or(u64::MAX);
+    let share = free_bytes / LAGGARD_DISK_SHARE / specs.len().max(1) as u64;
+    for spec in specs.iter_mut().filter(|spec| spec.on_full == OnFull::DropOldest) {
+        spec.limits.bytes.get_or_insert(share);
+    }
+    let (journal, cursors, recovered) = Journal::disk(&id, specs, disk).map_err(|error| error.to_string())?;
+    tell(&id, &recovered);
+    Ok((journal, cursors))
+}
+
+fn sync_policy(storage: &FileStorage) -> SyncPolicy {
+    match (storage.fsync_interval, storage.fsync) {
+        (Some(interval), _) => SyncPolicy::Interval(interval),
+        (None, Some(false)) => SyncPolicy::Off,
+        (None, _) => SyncPolicy::Group,
+    }
+}
+
+fn tell(pipeline: &str, recovered: &Recovered) {
+    if recovered.records > 0 {
+        tracing::info!(
+            pipeline,
+            requests = recovered.records,
+            "found undelivered data in the journal; it is delivered now"
+        );
+    }
+    if recovered.damaged > 0 {
+        tracing::error!(
+            pipeline,
+            places = recovered.damaged,
+            "the journal is damaged; what could not be read is lost, everything else is delivered. Check the disk"
+        );
+    }
+    for exporter in &recovered.released {
+        tracing::warn!(
+            pipeline,
+            exporter,
+            "this exporter is not in the pipeline any more; what waited for it in the journal is given up"
+        );
+    }
+    for exporter in &recovered.lost_positions {
+        tracing::warn!(
+            pipeline,
+            exporter,
+            "the exporter's position in the journal cannot be read; everything in it is delivered, some of it again"
+        );
+    }
+}
