@@ -1,3 +1,5 @@
 //! Benchmark data shared by the criterion suites.
 
 pub mod otlp_wire;
+
+pub mod points;

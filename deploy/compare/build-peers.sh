@@ -2,13 +2,15 @@
 # Builds or fetches what sluice is compared and tested with, from the Go module proxy and PyPI.
 #
 # Usage: deploy/compare/build-peers.sh [DIR [NAME ...]]     (default: target/peers otelcol telemetrygen)
-#   NAME: otelcol, telemetrygen, vmagent, metrics-governor, rotel, or "all"
+#   NAME: otelcol, telemetrygen, vmagent, prometheus, metrics-governor, rotel, or "all"
 #
 # What is in DIR already is left as it is. At the end it says what became of each; it fails if one could not be had.
 set -u
 
 OTELCOL=v0.161.0
 VMAGENT=v1.149.0
+# 3.14.0, by the numbers of its Go module.
+PROMETHEUS=v0.314.0
 METRICS_GOVERNOR=v1.2.0
 # The newest on PyPI, a pre-release: pip takes it only by its version.
 ROTEL=0.0.1a15
@@ -17,7 +19,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-target/peers}
 [ $# -eq 0 ] || shift
 [ $# -gt 0 ] || set -- otelcol telemetrygen
-[ "$*" != all ] || set -- otelcol telemetrygen vmagent metrics-governor rotel
+[ "$*" != all ] || set -- otelcol telemetrygen vmagent prometheus metrics-governor rotel
 mkdir -p "$out/build" && out=$(cd "$out" && pwd) || exit 1
 
 # One compiler at a time, at low priority: these builds are long and usually share the machine.
@@ -53,6 +55,12 @@ build_vmagent() {
     build_module vmagent github.com/VictoriaMetrics/VictoriaMetrics "$VMAGENT" ./app/vmagent
 }
 
+# Without service discovery, which is most of it; without its pages, which the module does not hold.
+build_prometheus() {
+    GOWORK=off GOFLAGS="$GOFLAGS -tags=remove_all_sd" \
+        build_module prometheus github.com/prometheus/prometheus "$PROMETHEUS" ./cmd/prometheus
+}
+
 build_metrics_governor() {
     build_module metrics-governor github.com/szibis/metrics-governor "$METRICS_GOVERNOR" ./cmd/metrics-governor
 }
@@ -73,6 +81,7 @@ build() { # NAME
     otelcol) build_otelcol ;;
     telemetrygen) build_telemetrygen ;;
     vmagent) build_vmagent ;;
+    prometheus) build_prometheus ;;
     metrics-governor) build_metrics_governor ;;
     rotel) build_rotel ;;
     *)

@@ -11,6 +11,7 @@ pub struct Config {
     receiver: String,
     grpc: String,
     http: String,
+    metrics_receivers: Vec<(String, String)>,
     processors: Vec<(String, String)>,
     exporters: Vec<(String, String)>,
     extensions: Vec<(String, String)>,
@@ -65,6 +66,12 @@ impl Config {
         self
     }
 
+    /// A receiver beside `otlp`, of the metrics pipeline.
+    pub fn metrics_receiver(mut self, id: &str, settings: &str) -> Self {
+        self.metrics_receivers.push((id.to_owned(), settings.to_owned()));
+        self
+    }
+
     /// Settings of the gRPC listener.
     pub fn grpc(mut self, settings: &str) -> Self {
         self.grpc = settings.to_owned();
@@ -111,6 +118,9 @@ impl Config {
             &self.receiver,
         ]);
         let _ = writeln!(text, "receivers:\n  otlp: {{{receiver}}}");
+        for (id, settings) in &self.metrics_receivers {
+            let _ = writeln!(text, "  {id}: {{{settings}}}");
+        }
         let mut extensions = vec![("health_check".to_owned(), "endpoint: \"127.0.0.1:0\"".to_owned())];
         extensions.extend(self.extensions.iter().cloned());
         for (section, components) in [
@@ -141,9 +151,15 @@ impl Config {
         );
         let all = ["metrics", "logs", "traces", "profiles"];
         for signal in self.signals.as_deref().unwrap_or(&all) {
+            let receivers = match *signal {
+                "metrics" => &self.metrics_receivers[..],
+                _ => &[],
+            };
+            let more = receivers.iter().map(|(id, _)| format!(", {id}"));
             let _ = writeln!(
                 text,
-                "    {signal}: {{receivers: [otlp], processors: [{}], exporters: [{}]}}",
+                "    {signal}: {{receivers: [otlp{}], processors: [{}], exporters: [{}]}}",
+                more.collect::<String>(),
                 ids(&self.processors),
                 ids(&self.exporters)
             );

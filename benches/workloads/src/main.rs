@@ -8,6 +8,7 @@
 mod admission;
 mod json;
 mod path;
+mod remote_write;
 mod wire;
 
 use std::process::ExitCode;
@@ -59,6 +60,7 @@ fn entries() -> Vec<Entry> {
     wire::entries(&mut entries);
     json::entries(&mut entries);
     path::entries(&mut entries);
+    remote_write::entries(&mut entries);
     admission::entries(&mut entries);
     entries
 }

@@ -18,6 +18,7 @@ mod h2;
 mod inflate;
 mod io;
 mod resolve;
+mod said;
 mod slices;
 mod tls;
 
@@ -33,5 +34,6 @@ pub use h1::Http1Settings;
 pub use h2::Http2Settings;
 pub use inflate::inflate;
 pub use resolve::{Resolve, Resolving, SystemResolver};
+pub use said::{MAX_DELAY, MAX_WORDS_BYTES, retry_after, words};
 pub use slices::Slices;
 pub use tls::{ClientTls, Pem, TlsError, TlsVersion};

@@ -3,6 +3,8 @@
 mod exporters;
 mod pressure;
 mod receivers;
+#[cfg(feature = "remote-write")]
+mod remote_write;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,8 @@ use sluice_payload::{Signal, Tenants};
 use sluice_pipeline::{
     AckLevel, BatchSettings, DeliverySettings, Exporter, Intake, RetrySettings, Route, deliver,
 };
+#[cfg(feature = "remote-write")]
+use sluice_remote_write::RemoteWriteService;
 use sluice_server::{ConnectionSettings, Gate, Listener, Serve, ServerTls, WAITING_PART};
 use sluice_telemetry::{Registry, Sample};
 use tokio::sync::watch;
@@ -123,7 +127,7 @@ impl Gateway {
 
         let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
         for (id, exporter) in &settings.exporters {
-            let exporter = exporters::build(exporter, settings, &egress)
+            let exporter = exporters::build(id, exporter, settings, &egress, &registry)
                 .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
             built.insert(id, exporter);
         }
@@ -235,12 +239,30 @@ impl Gateway {
         };
         gateway.serve_pages(settings, &pages_stopping).await?;
         for (id, receiver) in &settings.receivers {
-            let Receiver::Otlp(otlp) = receiver else { continue };
             let fed = routes
                 .iter()
                 .filter(|(pipeline, _)| pipeline.receivers.contains(id));
             let intake = Intake::new(fed.map(|(pipeline, route)| (pipeline.signal, route.clone())));
             let component = format!("receivers.{id}");
+            #[cfg(feature = "remote-write")]
+            if let Receiver::RemoteWrite(receiver) = receiver {
+                let listening = remote_write::listening(id, receiver, settings)
+                    .map_err(|cause| StartError::new(&component, cause))?;
+                let service = RemoteWriteService::new(listening.service, gate.clone(), intake, &registry);
+                let task = gateway
+                    .listen(
+                        &component,
+                        &receiver.endpoint.to_string(),
+                        listening.tls,
+                        listening.connection,
+                        service,
+                        &stopping,
+                    )
+                    .await?;
+                gateway.receivers.push(task);
+                continue;
+            }
+            let Receiver::Otlp(otlp) = receiver else { continue };
             let fail = |cause| StartError::new(&component, cause);
             let tenancy = receivers::tenancy(id, otlp.tenant.as_ref(), &tenants, &registry).map_err(fail)?;
             for (name, listening) in
@@ -445,6 +467,7 @@ fn delivery_settings(
     let retry = match exporter {
         Some(settings::Exporter::OtlpGrpc(otlp)) => Some(&otlp.retry_on_failure),
         Some(settings::Exporter::OtlpHttp(otlp)) => Some(&otlp.retry_on_failure),
+        Some(settings::Exporter::RemoteWrite(exporter)) => Some(&exporter.retry_on_failure),
         _ => None,
     };
     let retry = retry.map_or_else(RetrySettings::default, |retry| RetrySettings {

@@ -5,7 +5,8 @@
 //! `service.extensions`) names. Key names and meanings are the Collector's; where a key is absent, the default is ours.
 //!
 //! One file per subject: `receivers`, `processors`, `exporters` (OTLP), `outputs` (file, debug), `queue`,
-//! `extensions`, `network` (TLS, headers, addresses), `tenant`, `admission`, `service` (our own telemetry), `pipelines` (references),
+//! `remote_write` (Prometheus), `extensions`, `network` (TLS, headers, addresses), `tenant`, `admission`, `service` (our own
+//! telemetry), `pipelines` (references),
 //! `catalogue` (which components there are, and advice on those that are not).
 
 mod admission;
@@ -21,6 +22,7 @@ mod processors;
 mod queue;
 mod receivers;
 mod redact;
+mod remote_write;
 mod scope;
 mod service;
 mod tenant;
@@ -54,6 +56,10 @@ pub use receivers::{
     ServerKeepalive, Transport, Validation,
 };
 pub use redact::{is_secret, print_config};
+pub use remote_write::{
+    ProtobufMessage, RemoteWriteExporter, RemoteWriteQueue, RemoteWriteReceiver, ResourceToTelemetry, Switch,
+    TranslationStrategy,
+};
 pub use service::{LogEncoding, LogLevel, Logs, Metrics, Telemetry};
 pub use sluice_memory::MemoryLimit;
 pub use tenant::TenantFrom;
@@ -237,6 +243,9 @@ impl Settings {
             (Kind::Receiver, name) => {
                 let receiver = match name {
                     "otlp" => receivers::otlp(node, path, report).map(Receiver::Otlp),
+                    "prometheusremotewrite" => {
+                        remote_write::receiver(node, path, report).map(Receiver::RemoteWrite)
+                    }
                     _ => nop(report).then_some(Receiver::Nop),
                 };
                 keep(&mut self.receivers, id, receiver, used);
@@ -254,6 +263,9 @@ impl Settings {
                     "otlphttp" => exporters::otlp_http(node, path, report).map(Exporter::OtlpHttp),
                     "file" => outputs::file(node, path, report).map(Exporter::File),
                     "debug" => outputs::debug(node, path, report).map(Exporter::Debug),
+                    "prometheusremotewrite" => {
+                        remote_write::exporter(node, path, report).map(Exporter::RemoteWrite)
+                    }
                     _ => nop(report).then_some(Exporter::Nop),
                 };
                 keep(&mut self.exporters, id, exporter, used);

@@ -111,10 +111,10 @@ pub(crate) fn key(bytes: &[u8]) -> Result<(u32, u8, &[u8]), Fault> {
 
 /// One field as found on the wire.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Field<'a> {
+pub struct Field<'a> {
     /// Field number.
     pub number: u32,
-    /// Wire type; never `END_GROUP`.
+    /// Wire type; never the end of a group.
     pub wire: u8,
     /// The value: the varint's bytes, the 4 or 8 fixed bytes, the delimited bytes, or the whole group's inside
     /// with its end key.
@@ -126,12 +126,14 @@ pub(crate) struct Field<'a> {
 impl<'a> Field<'a> {
     /// The value as a delimited one; `None` for another wire type.
     #[inline]
+    #[must_use]
     pub fn bytes(&self) -> Option<&'a [u8]> {
         (self.wire == wire::LEN).then_some(self.value)
     }
 
     /// The value as a varint; `None` for another wire type.
     #[inline]
+    #[must_use]
     pub fn varint(&self) -> Option<u64> {
         if self.wire != wire::VARINT {
             return None;
@@ -141,6 +143,7 @@ impl<'a> Field<'a> {
 
     /// The value as eight fixed bytes; `None` for another wire type.
     #[inline]
+    #[must_use]
     pub fn fixed64(&self) -> Option<u64> {
         if self.wire != wire::FIXED64 {
             return None;
@@ -152,6 +155,7 @@ impl<'a> Field<'a> {
 
     /// The value as four fixed bytes; `None` for another wire type.
     #[inline]
+    #[must_use]
     pub fn fixed32(&self) -> Option<u32> {
         if self.wire != wire::FIXED32 {
             return None;
@@ -221,13 +225,16 @@ fn group(number: u32, mut bytes: &[u8], levels: u32) -> Result<&[u8], Fault> {
     }
 }
 
-/// The fields of one message, in wire order. Ends early on malformed bytes, so it belongs on validated ones.
+/// The fields of one message, in wire order, for readers that take many fields in one pass or read messages without a
+/// view here. Ends early on malformed bytes, so it belongs on validated ones.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
+    /// The fields of `message`.
+    #[must_use]
     #[inline]
     pub fn of(message: &'a [u8]) -> Self {
         Self { rest: message }
@@ -235,7 +242,7 @@ impl<'a> Fields<'a> {
 
     /// The next delimited field of this number.
     #[inline(always)]
-    pub fn next_delimited(&mut self, number: u32) -> Option<Field<'a>> {
+    pub(crate) fn next_delimited(&mut self, number: u32) -> Option<Field<'a>> {
         if self.rest.is_empty() {
             return None;
         }
@@ -259,7 +266,7 @@ impl<'a> Fields<'a> {
 
     /// As [`Fields::next_delimited`], whatever comes before the field.
     #[inline(never)]
-    pub fn seek_delimited(&mut self, number: u32) -> Option<Field<'a>> {
+    pub(crate) fn seek_delimited(&mut self, number: u32) -> Option<Field<'a>> {
         self.find(|field| field.number == number && field.wire == wire::LEN)
     }
 }

@@ -41,6 +41,7 @@ pub mod schema;
 
 pub use chain::Chain;
 pub use count::count;
+pub use cursor::{Field, Fields};
 pub use edit::Edits;
 pub use error::{Fault, WireError};
 pub use kind::Kind;

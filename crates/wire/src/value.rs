@@ -11,6 +11,12 @@ pub struct KeyValue<'a> {
 }
 
 impl<'a> KeyValue<'a> {
+    /// The `KeyValue` these bytes are; [`KeyValue::framed`] is then the same bytes.
+    #[must_use]
+    pub const fn parse(raw: &'a [u8]) -> Self {
+        Self { raw, framed: raw }
+    }
+
     /// The bytes of the message.
     #[must_use]
     pub const fn raw(&self) -> &'a [u8] {

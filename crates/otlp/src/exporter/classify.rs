@@ -23,7 +23,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
-use sluice_client::SendError;
+use sluice_client::{SendError, retry_after};
 use sluice_pipeline::Verdict;
 
 use super::status::{ErrorStatus, MAX_DELAY};
@@ -66,19 +66,6 @@ pub(crate) fn http_failure(status: StatusCode, headers: &HeaderMap, said: ErrorS
         }
         _ => Verdict::PayloadFault { reason },
     }
-}
-
-/// The delay of `Retry-After`: seconds, or the time until a date; a date past is no delay.
-pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
-    let delay = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than a u64 holds are a long time.
-        text.parse().map_or(MAX_DELAY, Duration::from_secs)
-    } else {
-        let until = httpdate::parse_http_date(text).ok()?;
-        until.duration_since(now).unwrap_or_default()
-    };
-    Some(delay.min(MAX_DELAY))
 }
 
 /// A delay of nothing is no hint: our own backoff applies, or a destination that says 0 while it

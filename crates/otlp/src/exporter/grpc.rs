@@ -398,7 +398,7 @@ fn without_status(answer: &Answer) -> Verdict {
         // A proxy with a limit of its own: half the batch may pass it.
         return Verdict::TooLarge { reason: message };
     }
-    let delay = classify::retry_after(&answer.headers, std::time::SystemTime::now());
+    let delay = sluice_client::retry_after(&answer.headers, std::time::SystemTime::now());
     classify::grpc_failure(Code::of_http(answer.status), &message, delay)
 }
 

@@ -2,17 +2,10 @@
 
 use std::time::Duration;
 
+pub(crate) use sluice_client::{MAX_DELAY, words};
 use sluice_pipeline::Verdict;
 
 use super::protobuf;
-
-/// The longest piece of a destination's own words that goes into a reason, in bytes: enough for
-/// a sentence and an identifier, not for an HTML page in every log line.
-const MAX_WORDS_BYTES: usize = 400;
-
-/// The longest delay a destination can ask for. A day of silence is a fault to be seen, and a larger
-/// number is more likely a wrong unit than a wish.
-pub(crate) const MAX_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// `partial_success` of an `Export*ServiceResponse`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -110,31 +103,6 @@ pub(crate) fn error_words(format: BodyFormat, body: &[u8]) -> ErrorStatus {
     status.message = words(&status.message);
     status.retry_delay = status.retry_delay.map(|delay| delay.min(MAX_DELAY));
     status
-}
-
-/// One bounded line of somebody else's text.
-pub(crate) fn words(text: &str) -> String {
-    let mut line = String::new();
-    for word in text
-        .split(|c: char| c.is_whitespace() || c.is_control())
-        .filter(|word| !word.is_empty())
-    {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        let room = MAX_WORDS_BYTES.saturating_sub(line.len());
-        if word.len() > room {
-            line.extend(
-                word.char_indices()
-                    .take_while(|(at, c)| at + c.len_utf8() <= room)
-                    .map(|(_, c)| c),
-            );
-            line.push_str("...");
-            break;
-        }
-        line.push_str(word);
-    }
-    line
 }
 
 mod json {
@@ -312,7 +280,7 @@ mod tests {
         let page = "\u{e9}".repeat(10_000);
         let cut = error_words(BodyFormat::Other, page.as_bytes()).message;
         assert!(
-            cut.len() <= MAX_WORDS_BYTES + 3 && cut.ends_with("..."),
+            cut.len() <= sluice_client::MAX_WORDS_BYTES + 3 && cut.ends_with("..."),
             "{}",
             cut.len()
         );

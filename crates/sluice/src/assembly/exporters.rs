@@ -11,13 +11,16 @@ use sluice_otlp::exporter::{
 };
 use sluice_payload::Signal;
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
+use sluice_telemetry::Registry;
 
-use crate::settings::{self, Extension, Settings};
+use crate::settings::{self, ComponentId, Extension, Settings};
 
 pub(super) fn build(
+    id: &ComponentId,
     exporter: &settings::Exporter,
     settings: &Settings,
     egress: &client::EgressPool,
+    registry: &Registry,
 ) -> Result<Arc<dyn Exporter>, String> {
     let text = |error: otlp::ExporterError| error.to_string();
     match exporter {
@@ -79,6 +82,16 @@ pub(super) fn build(
                 ..Default::default()
             };
             Ok(Arc::new(HttpExporter::new(options).map_err(text)?))
+        }
+        #[cfg(feature = "remote-write")]
+        settings::Exporter::RemoteWrite(exporter) => {
+            super::remote_write::exporter(&id.to_string(), exporter, settings, egress, registry)
+        }
+        // The catalogue has no such component then.
+        #[cfg(not(feature = "remote-write"))]
+        settings::Exporter::RemoteWrite(_) => {
+            let _ = registry;
+            Err(format!("{id}: build sluice with the feature remote-write"))
         }
         settings::Exporter::File(file) => Ok(Arc::new(open_file(file)?)),
         settings::Exporter::Debug(debug) => Ok(Arc::new(open_debug(debug)?)),
@@ -186,7 +199,7 @@ impl Exporter for Nop {
 }
 
 /// 0 means "no time-out" to the Collector; an export that never ends would hold its place for ever.
-fn timeout(configured: Duration) -> Duration {
+pub(super) fn timeout(configured: Duration) -> Duration {
     const LONGEST: Duration = Duration::from_secs(600);
     if configured.is_zero() { LONGEST } else { configured }
 }
@@ -215,7 +228,7 @@ fn compression(compression: settings::Compression, grpc: bool) -> client::Compre
     }
 }
 
-fn headers(headers: &settings::Headers, authority: Option<&str>) -> Vec<(String, String)> {
+pub(super) fn headers(headers: &settings::Headers, authority: Option<&str>) -> Vec<(String, String)> {
     let own = headers
         .0
         .iter()
@@ -248,7 +261,7 @@ fn http2(keepalive: Option<&settings::ClientKeepalive>, connections: Option<usiz
     http2
 }
 
-fn client_tls(tls: &settings::ClientTls) -> client::ClientTls {
+pub(super) fn client_tls(tls: &settings::ClientTls) -> client::ClientTls {
     let pem = |file: &Option<std::path::PathBuf>, text: &Option<sluice_config::Secret>| match (file, text) {
         (Some(file), _) => Some(client::Pem::File(file.clone())),
         (None, Some(text)) => Some(client::Pem::Text(text.expose().to_owned())),

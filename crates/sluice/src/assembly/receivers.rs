@@ -22,7 +22,7 @@ use crate::settings::{
 
 /// An HTTP connection without requests is kept this long: longer than the 60 s at which SDKs send
 /// metrics, or every such request would open a connection.
-const HTTP_IDLE: Duration = Duration::from_secs(180);
+pub(super) const HTTP_IDLE: Duration = Duration::from_secs(180);
 
 /// One listener to be.
 pub(super) struct Listening {

@@ -118,6 +118,17 @@ const COMPONENTS: &[ComponentInfo] = &[
         Stability::Stable,
         "OTLP over gRPC and HTTP, protobuf and JSON.",
     ),
+    #[cfg(feature = "remote-write")]
+    ComponentInfo {
+        signals: &[Signal::Metrics],
+        ..component(
+            Kind::Receiver,
+            "prometheusremotewrite",
+            &[],
+            Stability::Stable,
+            "Prometheus remote write 1.0 and 2.0, passed on as OTLP metrics.",
+        )
+    },
     component(Kind::Receiver, "nop", &[], Stability::Stable, "Receives nothing."),
     component(
         Kind::Processor,
@@ -161,6 +172,17 @@ const COMPONENTS: &[ComponentInfo] = &[
         Stability::Stable,
         "Summaries of what passes, for people.",
     ),
+    #[cfg(feature = "remote-write")]
+    ComponentInfo {
+        signals: &[Signal::Metrics],
+        ..component(
+            Kind::Exporter,
+            "prometheusremotewrite",
+            &[],
+            Stability::Stable,
+            "Prometheus remote write 1.0, made from OTLP metrics.",
+        )
+    },
     component(
         Kind::Exporter,
         "nop",
@@ -245,7 +267,9 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
             "scrape with Prometheus or a Collector agent; if it only scraped the Collector's own :8888, remove it, \
              sluice serves its metrics at service.telemetry.metrics"
         }
-        (Kind::Receiver, "prometheusremotewrite") => "it comes with remote write support in a later release",
+        (Kind::Receiver, "prometheusremotewrite") => {
+            "this sluice was built without it; build it with the feature remote-write"
+        }
         (
             Kind::Receiver,
             "hostmetrics" | "filelog" | "kubeletstats" | "k8s_cluster" | "k8s_events" | "k8sobjects"
@@ -265,7 +289,9 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
         (Kind::Processor, "memory_ballast" | "queued_retry") => {
             "remove it: it is obsolete, and needs no replacement"
         }
-        (Kind::Exporter, "prometheusremotewrite") => "it comes with remote write support in a later release",
+        (Kind::Exporter, "prometheusremotewrite") => {
+            "this sluice was built without it; build it with the feature remote-write"
+        }
         (Kind::Exporter, "awss3" | "parquet") => "it comes with Parquet on S3 in a later release",
         (Kind::Exporter, "jaeger" | "jaeger_thrift") => {
             "Jaeger reads OTLP: use the otlp exporter with Jaeger's port 4317"

@@ -13,6 +13,7 @@ use super::network::{
 };
 use super::outputs::{DebugExporter, FileExporter};
 use super::queue::{Retry, SendingQueue};
+use super::remote_write::RemoteWriteExporter;
 use super::scope::Scope;
 
 /// An exporter's settings.
@@ -22,6 +23,8 @@ pub enum Exporter {
     OtlpGrpc(OtlpGrpcExporter),
     /// OTLP over HTTP.
     OtlpHttp(OtlpHttpExporter),
+    /// Prometheus remote write.
+    RemoteWrite(RemoteWriteExporter),
     /// OTLP into files.
     File(FileExporter),
     /// Summaries for people.
@@ -36,6 +39,7 @@ impl Exporter {
         match self {
             Exporter::OtlpGrpc(exporter) => Some(&exporter.sending_queue),
             Exporter::OtlpHttp(exporter) => Some(&exporter.sending_queue),
+            Exporter::RemoteWrite(exporter) => Some(&exporter.sending_queue),
             Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
         }
     }
@@ -45,6 +49,7 @@ impl Exporter {
         match self {
             Exporter::OtlpGrpc(exporter) => exporter.auth.as_ref(),
             Exporter::OtlpHttp(exporter) => exporter.auth.as_ref(),
+            Exporter::RemoteWrite(exporter) => exporter.auth.as_ref(),
             Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
         }
     }

@@ -209,6 +209,28 @@ pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: 
                 check_defined(kind, id, span, &path, root, report);
             }
         }
+        let sides = [
+            (Kind::Receiver, &planned.receivers),
+            (Kind::Exporter, &planned.exporters),
+        ];
+        for (kind, id, span) in sides
+            .into_iter()
+            .flat_map(|(kind, ids)| ids.iter().map(move |(id, span)| (kind, id, span)))
+        {
+            if let Some(info) = catalogue::find(kind, &id.kind)
+                && !info.signals.contains(&planned.signal)
+            {
+                let known: Vec<_> = info.signals.iter().map(|signal| signal.as_str()).collect();
+                let message = format!(
+                    "{}.{}: {id} takes no {}, only {}; remove it from this pipeline",
+                    planned.path,
+                    kind.section(),
+                    planned.signal,
+                    known.join(" and ")
+                );
+                report.error(span, message);
+            }
+        }
         for (id, span) in &planned.exporters {
             if let Some(Exporter::OtlpHttp(exporter)) = settings.exporters.get(id)
                 && exporter.url(planned.signal).is_none()
@@ -482,8 +504,13 @@ fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
         }
     };
     for (id, receiver) in &settings.receivers {
-        let Receiver::Otlp(otlp) = receiver else { continue };
         let id = id.to_string();
+        if let Receiver::RemoteWrite(receiver) = receiver
+            && let Some(auth) = &receiver.auth
+        {
+            check(&["receivers", &id, "auth", "authenticator"], auth, true);
+        }
+        let Receiver::Otlp(otlp) = receiver else { continue };
         if let Some(auth) = otlp.grpc.as_ref().and_then(|grpc| grpc.auth.as_ref()) {
             check(
                 &["receivers", &id, "protocols", "grpc", "auth", "authenticator"],
@@ -552,6 +579,12 @@ fn check_addresses(settings: &Settings, root: &Node, report: &mut Report) {
     let mut listeners: Vec<(Vec<String>, &ListenAddress)> = Vec::new();
     let path = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>();
     for (id, receiver) in &settings.receivers {
+        if let Receiver::RemoteWrite(receiver) = receiver {
+            listeners.push((
+                path(&["receivers", &id.to_string(), "endpoint"]),
+                &receiver.endpoint,
+            ));
+        }
         let Receiver::Otlp(otlp) = receiver else { continue };
         if let Some(grpc) = &otlp.grpc {
             listeners.push((

@@ -7,11 +7,12 @@ use serde::de::IgnoredAny;
 use sluice_config::{ByteSize, Report};
 
 use super::network::{Auth, Headers, ListenAddress, ServerTls};
+use super::remote_write::RemoteWriteReceiver;
 use super::scope::Scope;
 use super::tenant::TenantFrom;
 
 /// The request limit OTLP recommends (specification, "size limits"); the Collector's 4 MiB on gRPC is its most frequent complaint.
-const DEFAULT_MAX_REQUEST_BYTES: u64 = 64 << 20;
+pub(super) const DEFAULT_MAX_REQUEST_BYTES: u64 = 64 << 20;
 
 /// Why `include_metadata` has no effect.
 const NO_METADATA: &str = "request metadata is not kept with the data yet";
@@ -22,6 +23,8 @@ const NO_METADATA: &str = "request metadata is not kept with the data yet";
 pub enum Receiver {
     /// OTLP over gRPC and HTTP.
     Otlp(OtlpReceiver),
+    /// Prometheus remote write.
+    RemoteWrite(RemoteWriteReceiver),
     /// Receives nothing.
     Nop,
 }

@@ -1,0 +1,44 @@
+//! OTLP metrics to bodies of remote write, and back.
+
+use std::hint::black_box;
+
+use sluice_loadgen::{Generator, RemoteWrite, Signal};
+use sluice_remote_write::{Encoder, EncoderSettings, Mapping, Promote, Version, to_otlp};
+use sluice_workloads::{SHAPES, request};
+
+use crate::{Entry, Workload};
+
+pub fn entries(entries: &mut Vec<Entry>) {
+    for (shape, spec) in SHAPES {
+        let spec = spec(Signal::Metrics);
+        let sent = spec.clone();
+        entries.push((
+            format!("remote-write-encode/{shape}"),
+            Box::new(move || {
+                let request = request(sent.clone());
+                // All attributes as labels, which is the most there is to write.
+                let mut encoder = Encoder::new(EncoderSettings {
+                    mapping: Mapping {
+                        promote: Promote::AllBut(Vec::new()),
+                        ..Mapping::default()
+                    },
+                    lanes: 4,
+                    ..EncoderSettings::default()
+                });
+                Workload::new(request.items.into(), move || {
+                    black_box(encoder.encode(&[black_box(&request.body)]));
+                })
+            }),
+        ));
+        entries.push((
+            format!("remote-write-decode/{shape}"),
+            Box::new(move || {
+                let request = Generator::remote_write(spec.clone(), RemoteWrite::V1).next_request();
+                Workload::new(request.items.into(), move || {
+                    black_box(to_otlp(Version::V1, black_box(&request.body)))
+                        .expect("loadgen writes valid requests");
+                })
+            }),
+        ));
+    }
+}

@@ -1,0 +1,157 @@
+//! Reading remote write: both versions into series, strictly.
+
+mod v1;
+mod v2;
+
+use sluice_wire::Field;
+
+/// Which version a body is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Version {
+    /// `prometheus.WriteRequest`
+    V1,
+    /// `io.prometheus.write.v2.Request`
+    V2,
+}
+
+/// A body that cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("series {series}: {problem}")]
+pub struct Invalid {
+    /// Which series it was found in, from 0; the next one when it was found outside of them.
+    pub series: usize,
+    /// What is wrong.
+    pub problem: &'static str,
+}
+
+/// What 2.0 calls the type of a metric; the numbers of 1.0's metadata are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum SeriesType {
+    #[default]
+    Unknown,
+    Counter,
+    Gauge,
+}
+
+/// One series.
+#[derive(Debug, Default)]
+pub(crate) struct Series<'a> {
+    /// Sorted by name, each once, none empty.
+    pub labels: Vec<(&'a str, &'a str)>,
+    pub samples: Vec<Sample>,
+    /// `Histogram` messages.
+    pub histograms: Vec<&'a [u8]>,
+    pub exemplars: Vec<Exemplar<'a>>,
+    pub kind: SeriesType,
+    pub help: &'a str,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sample {
+    pub value: f64,
+    pub timestamp_ms: i64,
+    pub start_ms: i64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Exemplar<'a> {
+    pub labels: Vec<(&'a str, &'a str)>,
+    pub value: f64,
+    pub timestamp_ms: i64,
+}
+
+impl<'a> Series<'a> {
+    fn clear(&mut self) {
+        self.labels.clear();
+        self.samples.clear();
+        self.histograms.clear();
+        self.exemplars.clear();
+        self.kind = SeriesType::Unknown;
+        self.help = "";
+    }
+
+    /// The value of a label; empty when there is none.
+    pub fn label(&self, name: &str) -> &'a str {
+        let found = self.labels.iter().find(|(known, _)| *known == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// Sorts the labels and holds the series to what every receiver has to.
+    fn check(&mut self) -> Result<(), &'static str> {
+        sort_labels(&mut self.labels)?;
+        if self.label(crate::labels::METRIC_NAME).is_empty() {
+            return Err("it has no __name__");
+        }
+        for exemplar in &mut self.exemplars {
+            sort_labels(&mut exemplar.labels)?;
+        }
+        Ok(())
+    }
+}
+
+/// Sorts labels by name; those without a value count as absent.
+fn sort_labels(labels: &mut Vec<(&str, &str)>) -> Result<(), &'static str> {
+    labels.retain(|(_, value)| !value.is_empty());
+    if !labels.is_sorted_by(|a, b| a.0 < b.0) {
+        labels.sort_unstable();
+        if labels.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err("two labels have the same name");
+        }
+    }
+    if labels.first().is_some_and(|(name, _)| name.is_empty()) {
+        return Err("a label has no name");
+    }
+    Ok(())
+}
+
+/// Calls `take` with every series of a body, in order.
+///
+/// # Errors
+/// When the body is no message of its version, or a series cannot be taken.
+pub(crate) fn each_series<'a>(
+    version: Version,
+    body: &'a [u8],
+    take: impl FnMut(&Series<'a>) -> Result<(), &'static str>,
+) -> Result<(), Invalid> {
+    match version {
+        Version::V1 => v1::each_series(body, take),
+        Version::V2 => v2::each_series(body, take),
+    }
+}
+
+const BROKEN: &str = "it is not protobuf of this message";
+const WIRE_TYPE: &str = "a field has the wire type of another";
+const NOT_UTF8: &str = "a text is not UTF-8";
+
+/// Calls `visit` with every field of a message, which has to be whole.
+fn fields<'a>(
+    message: &'a [u8],
+    mut visit: impl FnMut(Field<'a>) -> Result<(), &'static str>,
+) -> Result<(), &'static str> {
+    let mut read = 0;
+    for field in sluice_wire::Fields::of(message) {
+        read += field.framed.len();
+        visit(field)?;
+    }
+    if read == message.len() {
+        Ok(())
+    } else {
+        Err(BROKEN)
+    }
+}
+
+fn bytes<'a>(field: &Field<'a>) -> Result<&'a [u8], &'static str> {
+    field.bytes().ok_or(WIRE_TYPE)
+}
+
+fn text<'a>(field: &Field<'a>) -> Result<&'a str, &'static str> {
+    std::str::from_utf8(bytes(field)?).map_err(|_| NOT_UTF8)
+}
+
+fn double(field: &Field<'_>) -> Result<f64, &'static str> {
+    field.fixed64().map(f64::from_bits).ok_or(WIRE_TYPE)
+}
+
+fn varint(field: &Field<'_>) -> Result<u64, &'static str> {
+    field.varint().ok_or(WIRE_TYPE)
+}

@@ -1,0 +1,91 @@
+//! Why data points are not written.
+
+/// Why a data point was not written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Delta temporality: Prometheus takes cumulative values.
+    Delta,
+    /// No temporality where one is needed.
+    Temporality,
+    /// Nothing of the metric's name can be kept.
+    MetricName,
+    /// An attribute's key is empty, or nothing of it can be kept.
+    LabelName,
+    /// There is no value, and no flag that says so.
+    NoValue,
+    /// An exponential histogram whose scale is below -4.
+    Scale,
+    /// A rule of `write_relabel_configs` dropped all of its series.
+    Relabel,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Reason; 7] = [
+        Reason::Delta,
+        Reason::Temporality,
+        Reason::MetricName,
+        Reason::LabelName,
+        Reason::NoValue,
+        Reason::Scale,
+        Reason::Relabel,
+    ];
+
+    /// The value of the `reason` label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Delta => "delta",
+            Reason::Temporality => "temporality",
+            Reason::MetricName => "metric_name",
+            Reason::LabelName => "label_name",
+            Reason::NoValue => "no_value",
+            Reason::Scale => "scale",
+            Reason::Relabel => "relabel",
+        }
+    }
+
+    /// What to do about it, for the log.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Reason::Delta => {
+                "points with delta temporality are not sent: set the SDK's temporality preference to cumulative"
+            }
+            Reason::Temporality => {
+                "points without an aggregation temporality are not sent: correct the sender"
+            }
+            Reason::MetricName => {
+                "metrics whose names leave nothing after escaping are not sent: rename them"
+            }
+            Reason::LabelName => {
+                "points with an attribute key that leaves nothing after escaping are not sent: rename it"
+            }
+            Reason::NoValue => "points without a value are not sent: correct the sender",
+            Reason::Scale => "exponential histograms with a scale below -4 are not sent: use a finer scale",
+            Reason::Relabel => "dropped by write_relabel_configs, as configured",
+        }
+    }
+}
+
+/// Data points that were not written, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dropped([u64; Reason::ALL.len()]);
+
+impl Dropped {
+    pub(crate) fn add(&mut self, reason: Reason, points: u64) {
+        self.0[reason as usize] += points;
+    }
+
+    /// How many for this reason.
+    #[must_use]
+    pub fn get(&self, reason: Reason) -> u64 {
+        self.0[reason as usize]
+    }
+
+    /// How many in all.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+}

@@ -1,0 +1,359 @@
+//! Sends OTLP metrics as remote write.
+//!
+//! A batch is encoded once, into one list of bodies for each lane. Lanes go at the same time, the bodies of a lane one after
+//! another, so that **the samples of a series arrive in the order they came in**: a series is always in the same lane, a
+//! lane has at most one request under way, and a body is never sent before the one before it is settled. The pipeline gives one
+//! batch at a time (`max_in_flight` 1), so this holds from batch to batch too. What has been delivered of a batch is not
+//! sent again when the rest is retried; the encoded bodies are kept and are what is sent again.
+//!
+//! A destination that takes a body but for some series (400, 413, 422) gets the body in halves, in place, until
+//! the series it does not take are known (`lane.rs`).
+
+mod classify;
+mod lane;
+mod options;
+mod split;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use sluice_client::{
+    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, SendError, Slices,
+};
+use sluice_pipeline::{Batch, Export, Exporter, Verdict};
+use sluice_telemetry::{Counter, Registry};
+use tokio::task::JoinSet;
+
+use crate::dropped::Reason;
+use crate::encoder::Encoder;
+use crate::transcode::Outcome;
+
+use lane::{Lane, LaneEnd};
+pub use options::{ExporterError, RemoteWriteExporterOptions};
+
+const VERSION: HeaderName = HeaderName::from_static("x-prometheus-remote-write-version");
+
+/// Batches that are kept in their encoded form between attempts: one for each pipeline that the exporter is in, of
+/// which there are rarely two.
+const MAX_PENDING: usize = 4;
+
+/// Batches from this size on are encoded off the reactor, where there is another core to do it: some 2 ms of work.
+const OFF_REACTOR_FROM_BYTES: usize = 1 << 20;
+
+/// Bodies are expected to take this part of the OTLP they are made from: what series have in common is written once, so it
+/// is the ids and values that count, as in OTLP that is compressed.
+const EXPECTED_PART: usize = 2;
+
+/// Sends batches of metrics to a remote-write receiver.
+#[derive(Debug, Clone)]
+pub struct RemoteWriteExporter(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: String,
+    client: Client,
+    path: PathAndQuery,
+    headers: HeaderMap,
+    credentials: Credentials,
+    egress: Egress,
+    timeout: Duration,
+    max_request_bytes: usize,
+    /// `None` while a batch is being encoded on another thread.
+    encoder: Mutex<Option<Box<Encoder>>>,
+    settings: crate::encoder::EncoderSettings,
+    pending: Mutex<Vec<Pending>>,
+    metrics: Metrics,
+}
+
+/// What is left to send of a batch.
+#[derive(Debug)]
+struct Pending {
+    /// The bytes of the batch: holding them keeps their addresses from being used again, which is how the batch is known.
+    parts: Vec<Bytes>,
+    lanes: Vec<Lane>,
+    /// Data points that no series was sent for.
+    rejected: u64,
+}
+
+impl Pending {
+    fn is_of(&self, batch: &Batch) -> bool {
+        let same = |(a, b): (&Bytes, &Bytes)| a.as_ptr() == b.as_ptr() && a.len() == b.len();
+        self.parts.len() == batch.parts.len()
+            && self
+                .parts
+                .iter()
+                .zip(batch.parts.iter().map(|part| &part.body))
+                .all(same)
+    }
+}
+
+#[derive(Debug)]
+struct Metrics {
+    samples: Counter,
+    refused_series: Counter,
+    dropped: [Counter; Reason::ALL.len()],
+    label_collisions: Counter,
+    name_collisions: Counter,
+}
+
+impl Metrics {
+    fn new(registry: &Registry, exporter: &str) -> Self {
+        let labels = || vec![("exporter", exporter.to_owned())];
+        Self {
+            samples: registry.counter(
+                "sluice_remote_write_samples_total",
+                "Samples and native histograms that the destination has taken.",
+                labels(),
+            ),
+            refused_series: registry.counter(
+                "sluice_remote_write_refused_series_total",
+                "Series of a request that the destination refused for good, found by bisection; the log names them.",
+                labels(),
+            ),
+            dropped: Reason::ALL.map(|reason| {
+                let mut labels = labels();
+                labels.push(("reason", reason.as_str().to_owned()));
+                registry.counter(
+                    "sluice_remote_write_dropped_points_total",
+                    "Data points that cannot be sent as remote write, or are not to be.",
+                    labels,
+                )
+            }),
+            label_collisions: registry.counter(
+                "sluice_remote_write_label_collisions_total",
+                "Attributes that became a label which another attribute of the point had become; their values are joined.",
+                labels(),
+            ),
+            name_collisions: registry.counter(
+                "sluice_remote_write_name_collisions_total",
+                "Metrics whose name became that of another metric.",
+                labels(),
+            ),
+        }
+    }
+}
+
+impl RemoteWriteExporter {
+    /// Reads the settings, and the TLS files among them; connects to nothing yet.
+    ///
+    /// # Errors
+    /// When the endpoint, a header, TLS, credentials or a label cannot be used.
+    pub fn new(
+        id: &str,
+        options: RemoteWriteExporterOptions,
+        registry: &Registry,
+    ) -> Result<Self, ExporterError> {
+        let (mut headers, authority) = options::static_headers(&options.headers)?;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
+        headers.insert(VERSION, HeaderValue::from_static("0.1.0"));
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        let mut destination = Destination::parse(&options.endpoint, false, 80)?;
+        let written = std::mem::replace(&mut destination.path, "/".to_owned());
+        let path = written
+            .parse()
+            .map_err(|error: http::uri::InvalidUri| ExporterError::Path(error.to_string()))?;
+        if let Some(authority) = authority {
+            destination.authority = authority;
+        }
+        options.check_labels()?;
+        let client = Client::new(ClientSettings {
+            destination,
+            tls: options.tls,
+            connect: options.connect,
+            protocol: sluice_client::Protocol::Http1,
+            http1: options.http1,
+            http2: sluice_client::Http2Settings::default(),
+        })?;
+        Ok(Self(Arc::new(Inner {
+            id: id.to_owned(),
+            client,
+            path,
+            headers,
+            credentials: Credentials::new(options.auth).map_err(ExporterError::Auth)?,
+            egress: Egress::new(options.egress),
+            timeout: options.timeout,
+            max_request_bytes: options.max_request_bytes,
+            encoder: Mutex::new(Some(Box::new(Encoder::new(options.encoder.clone())))),
+            settings: options.encoder,
+            pending: Mutex::new(Vec::new()),
+            metrics: Metrics::new(registry, id),
+        })))
+    }
+
+    async fn send(&self, batch: &Batch) -> Verdict {
+        let inner = &self.0;
+        let known = {
+            let mut pending = inner.pending.lock();
+            let at = pending.iter().position(|pending| pending.is_of(batch));
+            at.map(|at| pending.swap_remove(at))
+        };
+        let mut pending = match known {
+            Some(pending) => pending,
+            None => match self.encode(batch).await {
+                Ok(pending) => pending,
+                Err(verdict) => return verdict,
+            },
+        };
+        let mut under_way = JoinSet::new();
+        for lane in pending.lanes.drain(..) {
+            under_way.spawn(lane.send(inner.clone()));
+        }
+        let mut worst = None;
+        let mut hopeless = Vec::new();
+        let mut took_any = false;
+        while let Some(ended) = under_way.join_next().await {
+            let Ok((lane, end)) = ended else {
+                // What the lane had not sent is lost with it: the whole batch has to be encoded and sent again.
+                let reason = "a lane panicked; please report the panic message above".to_owned();
+                return Verdict::Retry { after: None, reason };
+            };
+            took_any |= lane.took_any();
+            match end {
+                Some(LaneEnd::Hopeless(reason)) => hopeless.push((lane, reason)),
+                end => {
+                    pending.lanes.push(lane);
+                    worst = LaneEnd::worse(worst, end);
+                }
+            }
+        }
+        if let Some((_, reason)) = hopeless.first()
+            && !took_any
+            && worst.is_none()
+        {
+            // That may well be no fault of these series. The pipeline knows what to do then.
+            return Verdict::PayloadFault {
+                reason: reason.clone(),
+            };
+        }
+        for (mut lane, reason) in hopeless {
+            lane.give_up(&reason, inner);
+            pending.lanes.push(lane);
+        }
+        let Some(end) = worst else {
+            let refused: u64 = pending.lanes.iter().map(Lane::refused_series).sum();
+            return Verdict::Delivered {
+                rejected: (pending.rejected + refused).min(batch.items()),
+                message: None,
+            };
+        };
+        let mut kept = inner.pending.lock();
+        if kept.len() >= MAX_PENDING {
+            kept.remove(0);
+        }
+        kept.push(pending);
+        end.verdict()
+    }
+
+    async fn encode(&self, batch: &Batch) -> Result<Pending, Verdict> {
+        let inner = &self.0;
+        let mut room = inner.egress.reserve(batch.bytes() / EXPECTED_PART).await;
+        let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
+        let mut encoder = match inner.encoder.lock().take() {
+            Some(encoder) => encoder,
+            // Another pipeline's batch has it.
+            None => Box::new(Encoder::new(inner.settings.clone())),
+        };
+        let work = move || {
+            let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
+            let encoded = encoder.encode(&slices);
+            (encoder, parts, encoded)
+        };
+        let several_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+        let (encoder, parts, (mut lanes, outcome)) =
+            if batch.bytes() >= OFF_REACTOR_FROM_BYTES && several_cores {
+                tokio::task::spawn_blocking(work)
+                    .await
+                    .map_err(|error| Verdict::Retry {
+                        after: None,
+                        reason: format!("encoding failed: {error}"),
+                    })?
+            } else {
+                work()
+            };
+        *inner.encoder.lock() = Some(encoder);
+        for body in lanes.iter_mut().flatten() {
+            body.bytes = room.keep(std::mem::take(&mut body.bytes).into());
+        }
+        inner.tell(&outcome);
+        Ok(Pending {
+            parts,
+            lanes: lanes.into_iter().map(Lane::new).collect(),
+            rejected: outcome.dropped.total(),
+        })
+    }
+}
+
+impl Inner {
+    /// Counts what came of a batch, and says the first time that something is dropped or collides.
+    fn tell(&self, outcome: &Outcome) {
+        for (reason, counter) in Reason::ALL.into_iter().zip(&self.metrics.dropped) {
+            let points = outcome.dropped.get(reason);
+            if points > 0 {
+                if counter.get() == 0 && reason != Reason::Relabel {
+                    tracing::warn!(
+                        exporter = self.id,
+                        reason = reason.as_str(),
+                        points,
+                        "{}; all of them are counted in sluice_remote_write_dropped_points_total",
+                        reason.advice()
+                    );
+                }
+                counter.add(points);
+            }
+        }
+        for (counter, count, what) in [
+            (
+                &self.metrics.label_collisions,
+                outcome.label_collisions,
+                "attributes of one point become the same label, and their values are joined with ';'",
+            ),
+            (
+                &self.metrics.name_collisions,
+                outcome.name_collisions,
+                "metrics become the same name, and their series may be mixed up",
+            ),
+        ] {
+            if count > 0 {
+                if counter.get() == 0 {
+                    tracing::warn!(exporter = self.id, count, "{what}");
+                }
+                counter.add(count);
+            }
+        }
+    }
+
+    /// Sends one body once.
+    async fn post(&self, body: Bytes) -> Result<Answer, SendError> {
+        let mut headers = self.headers.clone();
+        if let Some(value) = self.credentials.header()? {
+            headers.insert(AUTHORIZATION, value);
+        }
+        self.client
+            .post(&self.path, headers, &Slices::from(body), self.timeout)
+            .await
+    }
+}
+
+impl Exporter for RemoteWriteExporter {
+    fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
+        Box::pin(self.send(batch))
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        self.0.max_request_bytes
+    }
+
+    fn shutdown<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.0.client.close();
+        Box::pin(async {})
+    }
+}

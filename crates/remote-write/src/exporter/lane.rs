@@ -1,0 +1,222 @@
+//! One lane: its bodies, one request at a time, and the search for the series that a destination does not take.
+//!
+//! A body that is refused is cut in halves, and the first half is sent. When that is taken, the fault is in the second
+//! half: that is cut again without being sent. So one bad series among n costs itself and at most 2 log2(n) + 1 requests.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_pipeline::Verdict;
+
+use super::Inner;
+use super::classify::{Settled, settled};
+use super::split::{halves, name_of_first};
+use crate::encoder::Body;
+
+/// Cuts that the search for refused series may take in a lane and batch. One bad series among 100,000 takes 17; where
+/// more than a handful are wrong, searching on would keep healthy ones waiting, and what is known to hold a fault is given up.
+const MAX_CUTS: u32 = 200;
+
+/// Cuts after which a destination that has taken nothing at all of the lane is not asked about smaller pieces: down to a
+/// single series of a million, and once more.
+const MAX_CUTS_IN_VAIN: u32 = 24;
+
+/// What a lane has to send of a batch.
+#[derive(Debug)]
+pub(super) struct Lane {
+    work: VecDeque<Work>,
+    cuts: u32,
+    refused_series: u64,
+    took_any: bool,
+    /// Series refused while nothing has been taken yet: what is wrong may not be with them.
+    suspects: Vec<(Body, String)>,
+}
+
+#[derive(Debug)]
+struct Work {
+    body: Body,
+    /// It follows from the other half that there is a fault in this one, and what the destination said.
+    at_fault: Option<String>,
+}
+
+/// Why a lane stopped before it was done.
+#[derive(Debug)]
+pub(super) enum LaneEnd {
+    Retry {
+        after: Option<Duration>,
+        reason: String,
+    },
+    Hold {
+        reason: String,
+    },
+    /// The search came to its limit and nothing was ever taken.
+    Hopeless(String),
+}
+
+impl LaneEnd {
+    /// The one of two that decides on the batch.
+    pub fn worse(a: Option<LaneEnd>, b: Option<LaneEnd>) -> Option<LaneEnd> {
+        let rank = |end: &Option<LaneEnd>| match end {
+            None => 0,
+            Some(LaneEnd::Hopeless(_)) => 1,
+            Some(LaneEnd::Retry { .. }) => 2,
+            Some(LaneEnd::Hold { .. }) => 3,
+        };
+        match (a, b) {
+            (Some(LaneEnd::Retry { after: first, reason }), Some(LaneEnd::Retry { after: second, .. })) => {
+                Some(LaneEnd::Retry {
+                    after: first.max(second),
+                    reason,
+                })
+            }
+            (a, b) if rank(&a) >= rank(&b) => a,
+            (_, b) => b,
+        }
+    }
+
+    pub fn verdict(self) -> Verdict {
+        match self {
+            LaneEnd::Retry { after, reason } => Verdict::Retry { after, reason },
+            LaneEnd::Hold { reason } => Verdict::EndpointFault { reason },
+            LaneEnd::Hopeless(reason) => Verdict::PayloadFault { reason },
+        }
+    }
+}
+
+impl Lane {
+    pub fn new(bodies: Vec<Body>) -> Self {
+        let work = bodies.into_iter().map(|body| Work { body, at_fault: None });
+        Self {
+            work: work.collect(),
+            cuts: 0,
+            refused_series: 0,
+            took_any: false,
+            suspects: Vec::new(),
+        }
+    }
+
+    pub fn refused_series(&self) -> u64 {
+        self.refused_series
+    }
+
+    pub fn took_any(&self) -> bool {
+        self.took_any
+    }
+
+    /// Sends what there is until it is done or something has to be waited for.
+    pub async fn send(mut self, inner: Arc<Inner>) -> (Self, Option<LaneEnd>) {
+        while let Some(work) = self.work.pop_front() {
+            let end = match work.at_fault {
+                Some(reason) if work.body.written.series > 1 => self.search(work.body, reason, &inner),
+                _ => self.post(work, &inner).await,
+            };
+            if end.is_some() {
+                return (self, end);
+            }
+        }
+        if self.suspects.is_empty() {
+            return (self, None);
+        }
+        let reason = self.suspects[0].1.clone();
+        (self, Some(LaneEnd::Hopeless(reason)))
+    }
+
+    /// Counts and tells everything that is left as refused: other lanes show that the destination takes what is good.
+    pub fn give_up(&mut self, reason: &str, inner: &Inner) {
+        for (body, reason) in std::mem::take(&mut self.suspects) {
+            self.refuse(&body, &reason, inner);
+        }
+        for work in std::mem::take(&mut self.work) {
+            self.refuse(&work.body, reason, inner);
+        }
+    }
+
+    async fn post(&mut self, work: Work, inner: &Inner) -> Option<LaneEnd> {
+        match settled(inner.post(work.body.bytes.clone()).await) {
+            Settled::Taken => {
+                self.took_any = true;
+                for (body, reason) in std::mem::take(&mut self.suspects) {
+                    self.refuse(&body, &reason, inner);
+                }
+                let written = work.body.written;
+                inner.metrics.samples.add(written.samples + written.histograms);
+                None
+            }
+            Settled::Retry { after, reason } => {
+                self.work.push_front(work);
+                Some(LaneEnd::Retry { after, reason })
+            }
+            Settled::Hold { reason } => {
+                self.work.push_front(work);
+                Some(LaneEnd::Hold { reason })
+            }
+            Settled::TooLarge { reason } => {
+                match halves(&work.body) {
+                    Some((first, second)) => {
+                        for body in [second, first] {
+                            self.work.push_front(Work { body, at_fault: None });
+                        }
+                    }
+                    None => self.refuse(&work.body, &reason, inner),
+                }
+                None
+            }
+            Settled::Refused { reason } => {
+                // That the half before it was taken said the fault is here; now this half has said so itself.
+                self.mark_taken_back();
+                self.search(work.body, reason, inner)
+            }
+        }
+    }
+
+    /// A fault in the first half says nothing about the second any more.
+    fn mark_taken_back(&mut self) {
+        if let Some(next) = self.work.front_mut() {
+            next.at_fault = None;
+        }
+    }
+
+    /// Cuts a body that has a fault in it, or gives up a single series.
+    fn search(&mut self, body: Body, reason: String, inner: &Inner) -> Option<LaneEnd> {
+        self.cuts += 1;
+        if !self.took_any && self.cuts > MAX_CUTS_IN_VAIN {
+            self.work.push_front(Work { body, at_fault: None });
+            return Some(LaneEnd::Hopeless(reason));
+        }
+        if self.cuts > MAX_CUTS {
+            self.refuse(&body, &reason, inner);
+            return None;
+        }
+        match halves(&body) {
+            Some((first, second)) => {
+                // Unless the first half turns out to have a fault itself, this is where it is.
+                self.work.push_front(Work {
+                    body: second,
+                    at_fault: Some(reason),
+                });
+                self.work.push_front(Work {
+                    body: first,
+                    at_fault: None,
+                });
+            }
+            None if self.took_any => self.refuse(&body, &reason, inner),
+            None => self.suspects.push((body, reason)),
+        }
+        None
+    }
+
+    /// Gives up a body, which is counted and told.
+    fn refuse(&mut self, body: &Body, reason: &str, inner: &Inner) {
+        let series = body.written.series;
+        self.refused_series += series;
+        inner.metrics.refused_series.add(series);
+        tracing::error!(
+            exporter = inner.id,
+            series,
+            first = name_of_first(body),
+            reason,
+            "dropped series that the destination refuses for good"
+        );
+    }
+}

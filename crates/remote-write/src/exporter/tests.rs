@@ -1,0 +1,317 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::{
+    Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
+};
+use parking_lot::Mutex;
+use prost::Message;
+use sluice_payload::Signal;
+use sluice_pipeline::{Batch, Exporter, Part, Verdict};
+use sluice_telemetry::Registry;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+use crate::decode::{Version, each_series};
+
+/// What a destination has been sent, and what it took.
+#[derive(Debug, Default)]
+struct Seen {
+    requests: AtomicUsize,
+    heads: Mutex<Vec<String>>,
+    /// Values in the order they came, by the series's `n`.
+    taken: Mutex<BTreeMap<String, Vec<f64>>>,
+}
+
+/// Looks at the series of a request and says how to answer it.
+type Judge = dyn Fn(usize, &[(String, f64)]) -> &'static str + Send + Sync;
+
+const TAKEN: &str = "204 No Content\r\n";
+const REFUSED: &str = "400 Bad Request\r\n";
+
+/// A destination that answers as `judge` says, which is given the number of the request.
+async fn destination(
+    judge: impl Fn(usize, &[(String, f64)]) -> &'static str + Send + Sync + 'static,
+) -> (String, Arc<Seen>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/api/v1/write", listener.local_addr().unwrap());
+    let seen = Arc::new(Seen::default());
+    let (told, judge): (_, Arc<Judge>) = (seen.clone(), Arc::new(judge));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, told.clone(), judge.clone()));
+        }
+    });
+    (url, seen)
+}
+
+async fn serve(mut stream: TcpStream, seen: Arc<Seen>, judge: Arc<Judge>) {
+    let mut read = Vec::new();
+    loop {
+        let head_len = loop {
+            if let Some(at) = read.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
+                return;
+            }
+        };
+        let head = String::from_utf8(read[..head_len].to_vec())
+            .unwrap()
+            .to_lowercase();
+        let length = head.split("content-length: ").nth(1).unwrap();
+        let length: usize = length.split("\r\n").next().unwrap().parse().unwrap();
+        while read.len() < head_len + length {
+            if stream.read_buf(&mut read).await.unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let body = read[head_len..head_len + length].to_vec();
+        read.drain(..head_len + length);
+        let plain = snap::raw::Decoder::new().decompress_vec(&body).unwrap();
+        let mut samples = Vec::new();
+        each_series(Version::V1, &plain, |series| {
+            for sample in &series.samples {
+                samples.push((series.label("n").to_owned(), sample.value));
+            }
+            Ok(())
+        })
+        .unwrap();
+        let number = seen.requests.fetch_add(1, Ordering::SeqCst);
+        seen.heads.lock().push(head);
+        let answer = judge(number, &samples);
+        if answer == TAKEN {
+            let mut taken = seen.taken.lock();
+            for (series, value) in samples {
+                taken.entry(series).or_default().push(value);
+            }
+        }
+        let answer = format!("HTTP/1.1 {answer}content-length: 0\r\n\r\n");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+fn exporter(url: &str, lanes: usize) -> RemoteWriteExporter {
+    let mut options = RemoteWriteExporterOptions {
+        endpoint: url.to_owned(),
+        headers: vec![
+            ("X-Scope-OrgID".to_owned(), "a".to_owned()),
+            ("Content-Encoding".to_owned(), "gzip".to_owned()),
+        ],
+        ..Default::default()
+    };
+    options.encoder.lanes = lanes;
+    RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap()
+}
+
+/// One point for each of these series, with this value.
+fn batch(series: std::ops::Range<usize>, value: f64) -> Batch {
+    let points = series.clone().map(|n| NumberDataPoint {
+        attributes: vec![KeyValue {
+            key: "n".to_owned(),
+            value: Some(AnyValue {
+                value: Some(Any::StringValue(n.to_string())),
+            }),
+            ..Default::default()
+        }],
+        time_unix_nano: 1_790_000_000_000_000_000,
+        value: Some(number_data_point::Value::AsDouble(value)),
+        ..Default::default()
+    });
+    let request = ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            scope_metrics: vec![ScopeMetrics {
+                metrics: vec![Metric {
+                    name: "m".to_owned(),
+                    data: Some(metric::Data::Gauge(Gauge {
+                        data_points: points.collect(),
+                    })),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+    };
+    Batch {
+        signal: Signal::Metrics,
+        parts: vec![Part {
+            body: Bytes::from(request.encode_to_vec()),
+            items: series.len() as u64,
+            frame: None,
+        }],
+    }
+}
+
+fn delivered(rejected: u64) -> Verdict {
+    Verdict::Delivered {
+        rejected,
+        message: None,
+    }
+}
+
+/// Scenario: a batch in one lane, with headers configured that are the protocol's.
+/// Guarantees: one POST to the endpoint's path with the headers of remote write 1.0, which cannot be changed.
+#[tokio::test]
+async fn a_request_is_as_the_specification_says() {
+    let (url, seen) = destination(|_, _| TAKEN).await;
+    let exporter = exporter(&url, 1);
+    assert_eq!(exporter.export(&batch(0..10, 1.0)).await, delivered(0));
+    assert_eq!(seen.taken.lock().len(), 10);
+    let heads = seen.heads.lock();
+    assert_eq!(heads.len(), 1);
+    for line in [
+        "post /api/v1/write http/1.1\r\n",
+        "content-type: application/x-protobuf\r\n",
+        "content-encoding: snappy\r\n",
+        "x-prometheus-remote-write-version: 0.1.0\r\n",
+        "x-scope-orgid: a\r\n",
+        "user-agent: sluice/",
+    ] {
+        assert!(heads[0].contains(line), "{line} is not in {}", heads[0]);
+    }
+    assert!(!heads[0].contains("gzip"));
+}
+
+/// Scenario: 40 batches of 200 series over 16 lanes; three requests in ten are answered with 503, and each batch is
+/// retried until it is delivered.
+/// Guarantees: every sample arrives exactly once, and the samples of every series in the order they were given in: what
+/// a destination took is not sent again.
+#[tokio::test]
+async fn series_stay_in_order_through_retries() {
+    let (url, seen) = destination(|number, _| {
+        if number * 7 % 10 < 3 {
+            "503 Service Unavailable\r\nretry-after: 1\r\n"
+        } else {
+            TAKEN
+        }
+    })
+    .await;
+    let exporter = exporter(&url, 16);
+    let mut retries = 0;
+    for round in 0..40 {
+        let batch = batch(0..200, f64::from(round));
+        loop {
+            match exporter.export(&batch).await {
+                Verdict::Delivered { rejected: 0, .. } => break,
+                Verdict::Retry { after, .. } => {
+                    assert_eq!(after, Some(Duration::from_secs(1)));
+                    retries += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(retries > 20);
+    let want: Vec<f64> = (0..40).map(f64::from).collect();
+    let taken = seen.taken.lock();
+    assert_eq!(taken.len(), 200);
+    for (series, values) in taken.iter() {
+        assert_eq!(*values, want, "{series}");
+    }
+}
+
+/// Scenario: one series among 10,000 is refused with 400, wherever it stands.
+/// Guarantees: exactly that one is missing and counted, for at most 2 log2(n) + 1 requests more than the one.
+#[tokio::test]
+async fn one_bad_series_costs_itself() {
+    for bad in [0, 4_711, 9_999] {
+        let poison = bad.to_string();
+        let (url, seen) =
+            destination(
+                move |_, samples| match samples.iter().any(|(series, _)| *series == poison) {
+                    true => REFUSED,
+                    false => TAKEN,
+                },
+            )
+            .await;
+        let exporter = exporter(&url, 1);
+        assert_eq!(exporter.export(&batch(0..10_000, 1.0)).await, delivered(1));
+        let taken = seen.taken.lock();
+        assert_eq!(taken.len(), 9_999);
+        assert!(!taken.contains_key(&bad.to_string()));
+        assert!(taken.values().all(|values| values.len() == 1));
+        let extra = seen.requests.load(Ordering::SeqCst) - 1;
+        assert!(extra <= 2 * 14 + 1, "{extra} for {bad}");
+        assert_eq!(exporter.0.metrics.refused_series.get(), 1);
+    }
+}
+
+/// Scenario: a destination that takes at most 100 series in a request.
+/// Guarantees: bodies are halved until they fit; nothing is lost.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_halved() {
+    let (url, seen) = destination(|_, samples| match samples.len() {
+        0..=100 => TAKEN,
+        _ => "413 Content Too Large\r\n",
+    })
+    .await;
+    let exporter = exporter(&url, 1);
+    assert_eq!(exporter.export(&batch(0..1000, 1.0)).await, delivered(0));
+    assert_eq!(seen.taken.lock().len(), 1000);
+}
+
+/// Scenario: a destination that refuses everything, with each of the statuses that say so in its own way.
+/// Guarantees: what it does not like about every request holds the backlog after one request; what it does not like
+/// about the data is a fault of the payload after a few, and nothing is counted as refused.
+#[tokio::test]
+async fn a_destination_that_refuses_everything() {
+    for (status, requests) in [
+        ("401 Unauthorized\r\n", 1),
+        ("403 Forbidden\r\n", 1),
+        ("404 Not Found\r\n", 1),
+        ("415 Unsupported Media Type\r\n", 1),
+        (REFUSED, 40),
+        ("422 Unprocessable Content\r\n", 40),
+    ] {
+        let (url, seen) = destination(move |_, _| status).await;
+        let exporter = exporter(&url, 1);
+        let verdict = exporter.export(&batch(0..10_000, 1.0)).await;
+        match requests {
+            1 => assert!(
+                matches!(verdict, Verdict::EndpointFault { .. }),
+                "{status} {verdict:?}"
+            ),
+            _ => assert!(
+                matches!(verdict, Verdict::PayloadFault { .. }),
+                "{status} {verdict:?}"
+            ),
+        }
+        assert!(seen.requests.load(Ordering::SeqCst) <= requests, "{status}");
+        assert_eq!(exporter.0.metrics.refused_series.get(), 0);
+    }
+}
+
+/// Scenario: settings that cannot work.
+/// Guarantees: each is refused at start, by name.
+#[test]
+fn settings_that_cannot_work() {
+    let made = |change: &dyn Fn(&mut RemoteWriteExporterOptions)| {
+        let mut options = RemoteWriteExporterOptions {
+            endpoint: "http://a/api/v1/write".to_owned(),
+            ..Default::default()
+        };
+        change(&mut options);
+        RemoteWriteExporter::new("rw", options, &Registry::default())
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+    let label = |name: &str, value: &str| {
+        let label = (name.to_owned(), value.to_owned());
+        made(&move |options| options.encoder.mapping.external_labels = vec![label.clone()])
+    };
+    assert!(label("a.b", "c").contains("external_labels: \"a.b\""));
+    assert!(label("__name__", "c").contains("__name__"));
+    assert!(label("a", "").contains("has no value"));
+    assert!(made(&|options| options.encoder.mapping.namespace = "a-b".to_owned()).contains("namespace"));
+    assert!(made(&|options| options.headers = vec![("te".to_owned(), "x".to_owned())]).contains("te"));
+    assert!(made(&|options| options.endpoint = "ftp://a".to_owned()).contains("ftp"));
+}

@@ -1,0 +1,40 @@
+//! A hash of labels that does not depend on their order.
+//!
+//! The hash of a series is the sum of the hashes of its labels, so that those of a whole block are added up once. It
+//! decides which lane a series goes through, and nothing else: two series of one hash share a lane.
+
+const A: u64 = 0x9e37_79b9_7f4a_7c15;
+const B: u64 = 0xd6e8_feb8_6659_fd93;
+
+/// Both halves of the product, mixed: every bit of the result depends on every bit of the input.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+/// The hash of some bytes, from `seed` on.
+#[inline]
+pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
+    let mut state = seed ^ fold(bytes.len() as u64 ^ A, B);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        state = fold(state ^ u64::from_le_bytes(*word), A);
+    }
+    let mut tail = [0; 8];
+    tail[..rest.len()].copy_from_slice(rest);
+    fold(state ^ u64::from_le_bytes(tail), B)
+}
+
+/// The hash of a label whose name has the hash `name`.
+#[inline]
+pub(crate) fn label(name: u64, value: &[u8]) -> u64 {
+    hash(value, name)
+}
+
+/// Which of `lanes` a series with this hash goes through.
+#[inline]
+pub(crate) fn lane(hash: u64, lanes: usize) -> usize {
+    // A sum of good hashes is a good hash in its upper half too.
+    ((u128::from(hash) * lanes as u128) >> 64) as usize
+}

@@ -1,0 +1,512 @@
+//! Labels: names made once, blocks of a resource and scope encoded once, and the plan that lays a series out of them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::hash;
+use crate::mapping::Mapping;
+use crate::names::LabelNames;
+use crate::protobuf::{put_delimited, put_varint};
+
+/// The label that holds the metric's name.
+pub(crate) const METRIC_NAME: &str = "__name__";
+
+/// Label names kept between requests. A sender that makes up keys costs the time to make names again, not memory.
+const MAX_NAMES: usize = 16_384;
+
+/// A label's name, and what it looks like on the wire.
+#[derive(Debug)]
+pub(crate) struct LabelName {
+    pub text: Box<str>,
+    /// The name's field and the key of the value's field in a 1.0 `Label`.
+    pub head: Box<[u8]>,
+    pub hash: u64,
+}
+
+impl LabelName {
+    pub fn new(text: &str) -> Self {
+        let mut head = Vec::with_capacity(text.len() + 8);
+        put_delimited(&mut head, 1, text.as_bytes());
+        head.push(0x12);
+        Self {
+            text: text.into(),
+            head: head.into(),
+            hash: hash::hash(text.as_bytes(), 0),
+        }
+    }
+
+    /// Appends the label with this name and `value` as a field of a 1.0 `TimeSeries`; where the value starts.
+    #[inline]
+    pub fn put(&self, out: &mut Vec<u8>, value: &[u8]) -> usize {
+        let len = self.head.len() + crate::protobuf::varint_len(value.len() as u64) + value.len();
+        out.push(0x0a);
+        put_varint(out, len as u64);
+        out.extend_from_slice(&self.head);
+        put_varint(out, value.len() as u64);
+        let at = out.len();
+        out.extend_from_slice(value);
+        at
+    }
+}
+
+/// An index into [`Names`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NameId(u32);
+
+/// The label names made so far, by the keys they were made from.
+#[derive(Debug)]
+pub(crate) struct Names {
+    rule: LabelNames,
+    by_key: HashMap<Box<str>, Option<NameId>>,
+    names: Vec<LabelName>,
+}
+
+impl Names {
+    pub fn new(mapping: &Mapping) -> Self {
+        Self {
+            rule: LabelNames {
+                escapes: mapping.strategy.escapes(),
+                keep_multiple_underscores: mapping.keep_multiple_underscores,
+                key_before_underscore: mapping.key_before_underscore,
+            },
+            by_key: HashMap::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// Names that are their keys.
+    pub fn verbatim() -> Self {
+        Self {
+            rule: LabelNames {
+                escapes: false,
+                keep_multiple_underscores: false,
+                key_before_underscore: false,
+            },
+            by_key: HashMap::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// The name for the key of an attribute; `None` when nothing of it can be kept.
+    pub fn of(&mut self, key: &str) -> Option<NameId> {
+        if let Some(known) = self.by_key.get(key) {
+            return *known;
+        }
+        let id = self.rule.of(key).map(|text| {
+            self.names.push(LabelName::new(&text));
+            NameId(self.names.len() as u32 - 1)
+        });
+        self.by_key.insert(key.into(), id);
+        id
+    }
+
+    pub fn get(&self, id: NameId) -> &LabelName {
+        &self.names[id.0 as usize]
+    }
+
+    /// Whether it has grown beyond its limit and is to be cleared, with all plans that refer to it.
+    pub fn is_full(&self) -> bool {
+        self.by_key.len() > MAX_NAMES
+    }
+
+    pub fn clear(&mut self) {
+        self.by_key.clear();
+        self.names.clear();
+    }
+}
+
+/// A label with its value, encoded: metric names, buckets, quantiles.
+#[derive(Debug)]
+pub(crate) struct Label {
+    /// As a field of a 1.0 `TimeSeries`.
+    pub encoded: Box<[u8]>,
+    pub value: Box<str>,
+    pub hash: u64,
+}
+
+impl Label {
+    /// None at all: where a plan has no place for it.
+    pub fn none() -> Self {
+        Self {
+            encoded: Box::default(),
+            value: Box::default(),
+            hash: 0,
+        }
+    }
+
+    pub fn new(name: &LabelName, value: &str) -> Self {
+        let mut encoded = Vec::new();
+        name.put(&mut encoded, value.as_bytes());
+        Self {
+            encoded: encoded.into(),
+            value: value.into(),
+            hash: hash::label(name.hash, value.as_bytes()),
+        }
+    }
+}
+
+/// A label of a block while it is put together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BlockLabel {
+    pub name: String,
+    pub value: String,
+    /// Whether it takes the place of a data point's label by the same name; else that takes its place.
+    pub wins: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    label: BlockLabel,
+    start: u32,
+    end: u32,
+    hash: u64,
+}
+
+/// The labels that all series of a resource and scope share, sorted and encoded, and the plans made for them so far.
+#[derive(Debug)]
+pub(crate) struct Block {
+    entries: Vec<Entry>,
+    /// The labels as fields of a 1.0 `TimeSeries`, end to end.
+    encoded: Vec<u8>,
+    plans: Vec<Plan>,
+    last_plan: usize,
+}
+
+/// Plans kept a block: sets of attribute keys in use there at once.
+const MAX_PLANS: usize = 64;
+
+impl Block {
+    /// Of several labels with one name the last one counts; those without a value count as absent.
+    pub fn new(mut labels: Vec<BlockLabel>) -> Self {
+        labels.reverse();
+        labels.sort_by(|a, b| a.name.cmp(&b.name));
+        labels.dedup_by(|later, first| later.name == first.name);
+        let mut encoded = Vec::new();
+        let entries = labels
+            .into_iter()
+            .filter(|label| !label.value.is_empty() && !label.name.is_empty())
+            .map(|label| {
+                let start = encoded.len() as u32;
+                let name = LabelName::new(&label.name);
+                name.put(&mut encoded, label.value.as_bytes());
+                Entry {
+                    start,
+                    end: encoded.len() as u32,
+                    hash: hash::label(name.hash, label.value.as_bytes()),
+                    label,
+                }
+            })
+            .collect();
+        Self {
+            entries,
+            encoded,
+            plans: Vec::new(),
+            last_plan: 0,
+        }
+    }
+
+    /// The bytes of a run.
+    pub fn run(&self, run: Run) -> &[u8] {
+        let start = self
+            .entries
+            .get(run.first as usize)
+            .map_or(0, |entry| entry.start);
+        let end = self
+            .entries
+            .get(run.end as usize - 1)
+            .map_or(0, |entry| entry.end);
+        &self.encoded[start as usize..end as usize]
+    }
+
+    /// Hash and bytes of the labels of a run.
+    pub fn encoded_labels(&self, run: Run) -> impl Iterator<Item = (u64, &[u8])> {
+        self.entries[run.first as usize..run.end as usize]
+            .iter()
+            .map(|entry| {
+                (
+                    entry.hash,
+                    &self.encoded[entry.start as usize..entry.end as usize],
+                )
+            })
+    }
+
+    /// Name and value of the labels of a run.
+    pub fn labels(&self, run: Run) -> impl Iterator<Item = (&str, &str)> {
+        self.entries[run.first as usize..run.end as usize]
+            .iter()
+            .map(|entry| (&*entry.label.name, &*entry.label.value))
+    }
+
+    /// The plan for data points with these keys; `None` when there is none yet.
+    #[inline]
+    pub fn find_plan(&mut self, keys: &[&[u8]], extra: Extra) -> Option<usize> {
+        let fits = |plan: &Plan| {
+            plan.extra == extra
+                && plan.keys.len() == keys.len()
+                && plan.keys.iter().zip(keys).all(|(known, key)| **known == **key)
+        };
+        if self.plans.get(self.last_plan).is_some_and(fits) {
+            return Some(self.last_plan);
+        }
+        let found = self.plans.iter().position(fits)?;
+        self.last_plan = found;
+        Some(found)
+    }
+
+    pub fn plan(&self, index: usize) -> &Plan {
+        &self.plans[index]
+    }
+
+    /// Keeps a plan, for [`Block::plan`] and [`Block::find_plan`].
+    pub fn keep_plan(&mut self, plan: Plan) -> usize {
+        if self.plans.len() >= MAX_PLANS {
+            self.plans.clear();
+        }
+        self.plans.push(plan);
+        self.last_plan = self.plans.len() - 1;
+        self.last_plan
+    }
+}
+
+/// The label a series has beside those of its data point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Extra {
+    #[default]
+    None,
+    /// `le`
+    Bucket,
+    /// `quantile`
+    Quantile,
+}
+
+impl Extra {
+    pub fn name(self) -> &'static str {
+        match self {
+            Extra::None => "",
+            Extra::Bucket => "le",
+            Extra::Quantile => "quantile",
+        }
+    }
+}
+
+/// Entries of a block that follow each other in a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Run {
+    first: u32,
+    end: u32,
+}
+
+/// What a part of a series is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Run(Run),
+    /// The label with the metric's name.
+    Name,
+    /// `le` or `quantile`.
+    Extra,
+    /// The label of the data point at this index.
+    Point(u32),
+}
+
+/// How the labels of a series are laid end to end in order: for one block, one list of attribute keys.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Tells it from every other plan of the process; never 0.
+    pub id: u64,
+    keys: Box<[Box<[u8]>]>,
+    extra: Extra,
+    pub slots: Vec<Slot>,
+    /// The labels of a data point, in the order of their names: the index of the attribute, and the name.
+    pub point: Vec<(u32, NameId)>,
+    /// Bytes of all runs.
+    pub run_bytes: usize,
+    /// Hashes of the labels in all runs, added up.
+    pub run_hash: u64,
+}
+
+impl Plan {
+    /// All labels are the point's own, the metric's name too; they come in order.
+    pub fn of_point(keys: &[&[u8]], names: &[NameId]) -> Self {
+        let slots = (0..names.len() as u32).map(Slot::Point);
+        Self {
+            id: next_id(),
+            keys: keys.iter().map(|key| Box::from(*key)).collect(),
+            slots: slots.collect(),
+            point: (0..).zip(names.iter().copied()).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// `labels` are the names of the data point's labels, each once, with the index of its attribute.
+    pub fn new(block: &Block, names: &Names, keys: &[&[u8]], labels: &[(u32, NameId)], extra: Extra) -> Self {
+        // Of several labels with one name the first in this order counts.
+        enum Source {
+            Name,
+            Extra,
+            Entry(u32),
+            Point(u32, NameId),
+        }
+        let mut sources = vec![(METRIC_NAME, 0, Source::Name)];
+        if extra != Extra::None {
+            sources.push((extra.name(), 0, Source::Extra));
+        }
+        for (index, entry) in block.entries.iter().enumerate() {
+            let rank = if entry.label.wins { 1 } else { 3 };
+            sources.push((&entry.label.name, rank, Source::Entry(index as u32)));
+        }
+        for (index, name) in labels {
+            sources.push((&names.get(*name).text, 2, Source::Point(*index, *name)));
+        }
+        sources.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
+        sources.dedup_by(|later, first| later.0 == first.0);
+        let mut plan = Plan {
+            id: next_id(),
+            keys: keys.iter().map(|key| Box::from(*key)).collect(),
+            extra,
+            slots: Vec::new(),
+            point: Vec::new(),
+            run_bytes: 0,
+            run_hash: 0,
+        };
+        for (_, _, source) in sources {
+            match source {
+                Source::Name => plan.slots.push(Slot::Name),
+                Source::Extra => plan.slots.push(Slot::Extra),
+                Source::Entry(index) => {
+                    let entry = &block.entries[index as usize];
+                    plan.run_bytes += (entry.end - entry.start) as usize;
+                    plan.run_hash = plan.run_hash.wrapping_add(entry.hash);
+                    match plan.slots.last_mut() {
+                        Some(Slot::Run(run)) if run.end == index => run.end += 1,
+                        _ => plan.slots.push(Slot::Run(Run {
+                            first: index,
+                            end: index + 1,
+                        })),
+                    }
+                }
+                Source::Point(index, name) => {
+                    plan.slots.push(Slot::Point(plan.point.len() as u32));
+                    plan.point.push((index, name));
+                }
+            }
+        }
+        plan
+    }
+}
+
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The labels of a data point itself, encoded, in the order of its plan.
+#[derive(Debug, Default)]
+pub(crate) struct PointLabels {
+    encoded: Vec<u8>,
+    /// Start of the label, and of its value; the label ends where the next one starts.
+    starts: Vec<(u32, u32)>,
+    pub hash: u64,
+}
+
+impl PointLabels {
+    pub fn clear(&mut self) {
+        self.encoded.clear();
+        self.starts.clear();
+        self.hash = 0;
+    }
+
+    #[inline]
+    pub fn push(&mut self, name: &LabelName, value: &[u8]) {
+        let start = self.encoded.len() as u32;
+        let at = name.put(&mut self.encoded, value);
+        self.starts.push((start, at as u32));
+        self.hash = self.hash.wrapping_add(hash::label(name.hash, value));
+    }
+
+    /// All of them end to end.
+    pub fn bytes(&self) -> usize {
+        self.encoded.len()
+    }
+
+    #[inline]
+    fn end(&self, index: usize) -> usize {
+        self.starts
+            .get(index + 1)
+            .map_or(self.encoded.len(), |(next, _)| *next as usize)
+    }
+
+    #[inline]
+    pub fn encoded(&self, index: u32) -> &[u8] {
+        let index = index as usize;
+        &self.encoded[self.starts[index].0 as usize..self.end(index)]
+    }
+
+    pub fn value(&self, index: u32) -> &str {
+        let index = index as usize;
+        let value = &self.encoded[self.starts[index].1 as usize..self.end(index)];
+        // What is pushed has been text before.
+        std::str::from_utf8(value).unwrap_or_default()
+    }
+}
+
+/// The labels of one series, ready to be written.
+#[derive(Clone, Copy)]
+pub(crate) struct SeriesLabels<'a> {
+    pub block: &'a Block,
+    pub plan: &'a Plan,
+    pub names: &'a Names,
+    pub name: &'a Label,
+    pub extra: Option<&'a Label>,
+    pub point: &'a PointLabels,
+}
+
+impl<'a> SeriesLabels<'a> {
+    /// Bytes as fields of a 1.0 `TimeSeries`.
+    #[inline]
+    pub fn encoded_len(&self) -> usize {
+        let extra = self.extra.map_or(0, |extra| extra.encoded.len());
+        self.plan.run_bytes + self.name.encoded.len() + extra + self.point.bytes()
+    }
+
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        let extra = self.extra.map_or(0, |extra| extra.hash);
+        (self.plan.run_hash)
+            .wrapping_add(self.name.hash)
+            .wrapping_add(extra)
+            .wrapping_add(self.point.hash)
+    }
+
+    /// The bytes of one slot.
+    #[inline]
+    pub fn slot(&self, slot: Slot) -> &'a [u8] {
+        match slot {
+            Slot::Run(run) => self.block.run(run),
+            Slot::Name => &self.name.encoded,
+            Slot::Extra => self.extra.map_or(&[], |extra| &extra.encoded),
+            Slot::Point(index) => self.point.encoded(index),
+        }
+    }
+
+    /// Names and values, in order.
+    pub fn each(&self, mut visit: impl FnMut(&'a str, &'a str)) {
+        for slot in &self.plan.slots {
+            match slot {
+                Slot::Run(run) => self
+                    .block
+                    .labels(*run)
+                    .for_each(|(name, value)| visit(name, value)),
+                Slot::Name => visit(METRIC_NAME, &self.name.value),
+                Slot::Extra => {
+                    if let Some(extra) = self.extra {
+                        visit(self.plan.extra.name(), &extra.value);
+                    }
+                }
+                Slot::Point(index) => {
+                    let (_, name) = self.plan.point[*index as usize];
+                    visit(&self.names.get(name).text, self.point.value(*index));
+                }
+            }
+        }
+    }
+}

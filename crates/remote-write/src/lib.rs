@@ -1,0 +1,36 @@
+//! Prometheus remote write: OTLP metrics to series and back, wire to wire.
+//!
+//! What the crate promises:
+//!
+//! - [`Encoder`] builds no protobuf object, and no input makes it panic. What it writes has sorted, unique, non-empty
+//!   labels, in legacy characters where the strategy escapes.
+//! - The mapping is that of Prometheus 3's own OTLP endpoint; where it is not, `tests/golden/divergences.txt` says so.
+//! - Every data point is written or counted by the reason it was not.
+//! - All samples of a series go through one lane, in the order they came in.
+
+mod decode;
+mod dropped;
+mod encoder;
+mod exporter;
+mod hash;
+mod labels;
+mod mapping;
+mod names;
+mod protobuf;
+mod receiver;
+mod relabelled;
+mod snappy;
+mod text;
+mod to_otlp;
+mod transcode;
+mod v1;
+
+pub use decode::{Invalid, Version};
+pub use dropped::{Dropped, Reason};
+pub use encoder::{Body, Encoder, EncoderSettings, Lanes, Written};
+pub use exporter::{ExporterError, RemoteWriteExporter, RemoteWriteExporterOptions};
+pub use mapping::{Mapping, Promote};
+pub use names::Strategy;
+pub use receiver::{PATH, ReceiverSettings, RemoteWriteService};
+pub use to_otlp::{Taken, to_otlp};
+pub use transcode::Outcome;

@@ -1,0 +1,370 @@
+//! Receives remote write 1.0 and 2.0 and passes it on as OTLP metrics.
+//!
+//! | request | answer |
+//! |---|---|
+//! | taken | 204; in 2.0 with the three `*-Written` headers |
+//! | another media type, message or encoding | 415, before the body is read |
+//! | not valid, or holding what OTLP cannot say | 400 with the reason; nothing of it is taken |
+//! | no room for now | 503 with `Retry-After`, before the body is read where that is known |
+//! | larger than the limit | 413 |
+//! | wrong path, method, credentials | 404, 405, 401 |
+//!
+//! All of a request is taken, or nothing: a sender that is answered with an error can send it again as it is.
+
+mod metrics;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{
+    ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use sluice_payload::{Encoding, Payload, Signal, TenantId};
+use sluice_pipeline::{Intake, NotTaken};
+use sluice_server::{
+    Authenticator, BodyLimits, Coding, Gate, Peer, Received, Refusal, ReplyBody, Serve, Visit, check_head,
+    drain, heavy, receive,
+};
+use sluice_telemetry::Registry;
+
+use crate::decode::Version;
+use crate::to_otlp::{Taken, to_otlp};
+
+use metrics::Metrics;
+
+/// Where requests go.
+pub const PATH: &str = "/api/v1/write";
+
+const WRITTEN: [HeaderName; 3] = [
+    HeaderName::from_static("x-prometheus-remote-write-samples-written"),
+    HeaderName::from_static("x-prometheus-remote-write-histograms-written"),
+    HeaderName::from_static("x-prometheus-remote-write-exemplars-written"),
+];
+
+/// How a listener receives.
+#[derive(Debug, Clone)]
+pub struct ReceiverSettings {
+    /// The receiver's id.
+    pub id: String,
+    /// Body limits.
+    pub limits: BodyLimits,
+    /// Who may send.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Added to every response.
+    pub response_headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// Answers remote-write requests on one listener. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct RemoteWriteService(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: ReceiverSettings,
+    gate: Gate,
+    intake: Intake,
+    metrics: Metrics,
+}
+
+impl RemoteWriteService {
+    /// A service that admits through `gate` and feeds `intake`.
+    pub fn new(settings: ReceiverSettings, gate: Gate, intake: Intake, registry: &Registry) -> Self {
+        let metrics = Metrics::new(registry, &settings.id);
+        Self(Arc::new(Inner {
+            settings,
+            gate,
+            intake,
+            metrics,
+        }))
+    }
+}
+
+impl Serve for RemoteWriteService {
+    async fn serve(&self, request: Request<Incoming>, _: Peer) -> Response<ReplyBody> {
+        let mut response = self.0.answer(request).await;
+        for (name, value) in &self.0.settings.response_headers {
+            response.headers_mut().insert(name.clone(), value.clone());
+        }
+        response
+    }
+}
+
+impl Inner {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ReplyBody> {
+        let (head, mut body) = request.into_parts();
+        if let Err(fault) = check_head(&head) {
+            let mut response = text(StatusCode::BAD_REQUEST, &fault.to_string());
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+            return response;
+        }
+        if head.uri.path() != PATH {
+            return text(
+                StatusCode::NOT_FOUND,
+                &format!("no such path; remote-write requests go to {PATH}"),
+            );
+        }
+        if head.method != Method::POST {
+            let mut response = text(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "remote-write requests are POST requests",
+            );
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("POST"));
+            return response;
+        }
+        // Also on failures: without the headers, a sender of 2.0 would take the receiver for one of 1.0.
+        let version = version(&head.headers);
+        let (mut response, taken) = match self.take(&version, &head.headers, &mut body).await {
+            Ok(taken) => {
+                let mut response = Response::new(ReplyBody::empty());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                (response, taken)
+            }
+            Err(refusal) => {
+                self.metrics.refused(&refusal);
+                // A client that waits for "100 Continue" sends nothing more.
+                if !head.headers.contains_key(EXPECT) {
+                    drain(body);
+                }
+                (failure(refusal), Taken::default())
+            }
+        };
+        if version == Ok(Version::V2) {
+            for (name, count) in WRITTEN
+                .iter()
+                .zip([taken.samples, taken.histograms, taken.exemplars])
+            {
+                response.headers_mut().insert(name, HeaderValue::from(count));
+            }
+        }
+        response
+    }
+
+    async fn take(
+        &self,
+        version: &Result<Version, Refusal>,
+        headers: &HeaderMap,
+        body: &mut Incoming,
+    ) -> Result<Taken, Refusal> {
+        if let Some(authenticator) = &self.settings.authenticator {
+            authenticator
+                .check(headers)
+                .map_err(|denied| Refusal::Unauthorized {
+                    message: denied.message,
+                    challenge: denied.challenge,
+                })?;
+        }
+        let version = version.clone()?;
+        let encoding = encoding(headers)?;
+        if !self.intake.takes(Signal::Metrics) {
+            return Err(self.not_served());
+        }
+        let coding = Coding {
+            encoding,
+            keep_frame: false,
+        };
+        let length = headers
+            .get(CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let mut visit = self.gate.visit();
+        let received = receive(body, length, coding, &mut visit, &self.settings.limits).await?;
+        let wire_bytes = received.wire_bytes;
+        let (payload, taken) = self.translate(version, received, &mut visit).await?;
+        if taken.points() == 0 {
+            return Ok(taken);
+        }
+        let bytes = payload.retained_bytes();
+        self.intake
+            .take(payload, visit.patience())
+            .await
+            .map_err(|not| match not {
+                NotTaken::Refused(message) => self.gate.busy(bytes, message, "queue_full"),
+                NotTaken::NoPipeline => self.not_served(),
+                NotTaken::NotDelivered(reason, items) => self.gate.busy(
+                    bytes,
+                    format!("{items} samples were not delivered ({}); retry", reason.as_str()),
+                    "not_delivered",
+                ),
+            })?;
+        self.metrics.accepted(taken.points(), wire_bytes);
+        Ok(taken)
+    }
+
+    /// The same as OTLP, under a permit of its own size.
+    async fn translate(
+        &self,
+        version: Version,
+        received: Received,
+        visit: &mut Visit<'_>,
+    ) -> Result<(Payload, Taken), Refusal> {
+        let Received { body, mut permit, .. } = received;
+        // OTLP is the shorter of the two, where it is not that of 2.0.
+        permit.absorb(visit.reserve(body.len() as u64).await?);
+        let (otlp, taken) = heavy(body.len(), || to_otlp(version, &body))
+            .await
+            .map_err(|invalid| {
+                Refusal::Bad(format!("the body is not a valid remote-write request: {invalid}"))
+            })?;
+        drop(body);
+        let needed = otlp.capacity() as u64;
+        if needed > permit.bytes() {
+            permit.absorb(visit.reserve(needed - permit.bytes()).await?);
+        }
+        permit.shrink_to(needed);
+        let payload = Payload {
+            signal: Signal::Metrics,
+            body: otlp.into(),
+            frame: None,
+            items: taken.points(),
+            tenant: TenantId::DEFAULT,
+            received_at: Instant::now(),
+            permit: Some(permit),
+        };
+        Ok((payload, taken))
+    }
+
+    fn not_served(&self) -> Refusal {
+        Refusal::NotServed(format!(
+            "no pipeline takes metrics from receiver {}; add one under service.pipelines",
+            self.settings.id
+        ))
+    }
+}
+
+/// Which message the body is, by its media type; the version header is not needed for it.
+fn version(headers: &HeaderMap) -> Result<Version, Refusal> {
+    let given = headers
+        .get(CONTENT_TYPE)
+        .map_or("", |value| value.to_str().unwrap_or("(not text)"));
+    let unknown = || {
+        Refusal::Unsupported(format!(
+            "Content-Type {given:?} is not supported; send application/x-protobuf, with \
+             proto=prometheus.WriteRequest or proto=io.prometheus.write.v2.Request"
+        ))
+    };
+    let mut parts = given.split(';').map(str::trim);
+    if !parts
+        .next()
+        .unwrap_or_default()
+        .eq_ignore_ascii_case("application/x-protobuf")
+    {
+        return Err(unknown());
+    }
+    let message = parts
+        .filter_map(|part| part.split_once('='))
+        .find(|(key, _)| key.trim().eq_ignore_ascii_case("proto"))
+        .map_or("prometheus.WriteRequest", |(_, value)| {
+            value.trim().trim_matches('"')
+        });
+    match message {
+        "prometheus.WriteRequest" => Ok(Version::V1),
+        "io.prometheus.write.v2.Request" => Ok(Version::V2),
+        _ => Err(unknown()),
+    }
+}
+
+/// Snappy, also where nothing is said; or zstd, which is VictoriaMetrics' extension.
+fn encoding(headers: &HeaderMap) -> Result<Encoding, Refusal> {
+    let given = headers
+        .get(CONTENT_ENCODING)
+        .map_or("snappy", |value| value.to_str().unwrap_or("(not text)"));
+    match given {
+        "snappy" => Ok(Encoding::Snappy),
+        "zstd" => Ok(Encoding::Zstd),
+        _ => Err(Refusal::Unsupported(format!(
+            "Content-Encoding {given:?} is not supported; send snappy"
+        ))),
+    }
+}
+
+fn failure(refusal: Refusal) -> Response<ReplyBody> {
+    let message = refusal.to_string();
+    let (status, header) = match refusal {
+        Refusal::Busy { retry_after, .. } => {
+            let seconds = HeaderValue::from(retry_after.as_secs_f64().ceil() as u64);
+            (StatusCode::SERVICE_UNAVAILABLE, Some((RETRY_AFTER, seconds)))
+        }
+        Refusal::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, None),
+        Refusal::Bad(_) | Refusal::Broken(_) | Refusal::Cardinality(_) | Refusal::Disconnected(_) => {
+            (StatusCode::BAD_REQUEST, None)
+        }
+        Refusal::NotServed(_) => (StatusCode::NOT_FOUND, None),
+        Refusal::Unsupported(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, None),
+        Refusal::Unauthorized { challenge, .. } => (
+            StatusCode::UNAUTHORIZED,
+            Some((WWW_AUTHENTICATE, HeaderValue::from_static(challenge))),
+        ),
+        // A slow network, not bad data: 408 would make a sender drop it.
+        Refusal::TooSlow(_) => (StatusCode::SERVICE_UNAVAILABLE, None),
+    };
+    let mut response = text(status, &message);
+    response.headers_mut().extend(header);
+    response
+}
+
+fn text(status: StatusCode, message: &str) -> Response<ReplyBody> {
+    let mut response = Response::new(ReplyBody::data(format!("{message}\n").into()));
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, plain);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, value.parse().unwrap())])
+    }
+
+    /// Scenario: media types as Prometheus, vmagent and strangers send them.
+    /// Guarantees: the message's name decides; what is not known is unsupported, not bad.
+    #[test]
+    fn media_types() {
+        for (value, want) in [
+            ("application/x-protobuf", Version::V1),
+            ("Application/X-Protobuf; charset=utf-8", Version::V1),
+            (
+                "application/x-protobuf;proto=prometheus.WriteRequest",
+                Version::V1,
+            ),
+            (
+                "application/x-protobuf; proto=\"io.prometheus.write.v2.Request\"",
+                Version::V2,
+            ),
+        ] {
+            assert_eq!(version(&headers(CONTENT_TYPE, value)), Ok(want), "{value}");
+        }
+        for value in [
+            "",
+            "application/json",
+            "application/x-protobuf;proto=io.prometheus.write.v3.Request",
+        ] {
+            let refusal = version(&headers(CONTENT_TYPE, value)).unwrap_err();
+            assert!(matches!(refusal, Refusal::Unsupported(_)), "{value}");
+        }
+        assert!(version(&HeaderMap::new()).is_err());
+    }
+
+    /// Scenario: encodings.
+    /// Guarantees: snappy, snappy when nothing is said, and zstd; others are unsupported.
+    #[test]
+    fn encodings() {
+        assert_eq!(encoding(&HeaderMap::new()), Ok(Encoding::Snappy));
+        assert_eq!(
+            encoding(&headers(CONTENT_ENCODING, "snappy")),
+            Ok(Encoding::Snappy)
+        );
+        assert_eq!(encoding(&headers(CONTENT_ENCODING, "zstd")), Ok(Encoding::Zstd));
+        for value in ["gzip", "identity", "x-snappy-framed", "snappy, snappy"] {
+            let refusal = encoding(&headers(CONTENT_ENCODING, value)).unwrap_err();
+            assert!(matches!(refusal, Refusal::Unsupported(_)), "{value}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What a receiver counts: the names and labels of the OTLP receivers.
+
+use sluice_payload::Signal;
+use sluice_server::Refusal;
+use sluice_telemetry::{Counter, Registry};
+
+/// Every value of the `reason` label: known at start, so that a refusal allocates nothing.
+const REASONS: [&str; 9] = [
+    "memory",
+    "queue_full",
+    "not_delivered",
+    "too_large",
+    "bad_data",
+    "unsupported",
+    "unauthorized",
+    "too_slow",
+    "disconnected",
+];
+
+#[derive(Debug)]
+pub(super) struct Metrics {
+    items: Counter,
+    requests: Counter,
+    bytes: Counter,
+    refused: [Counter; REASONS.len()],
+}
+
+impl Metrics {
+    pub fn new(registry: &Registry, receiver: &str) -> Self {
+        let labels = |more: Option<&'static str>| {
+            let mut labels = vec![
+                ("receiver", receiver.to_owned()),
+                ("signal", Signal::Metrics.to_string()),
+                ("transport", "http".to_owned()),
+            ];
+            labels.extend(more.map(|reason| ("reason", reason.to_owned())));
+            labels
+        };
+        Self {
+            items: registry.counter(
+                "sluice_receiver_accepted_items_total",
+                "Data points, log records, spans and profiles taken in.",
+                labels(None),
+            ),
+            requests: registry.counter(
+                "sluice_receiver_accepted_requests_total",
+                "Requests taken in.",
+                labels(None),
+            ),
+            bytes: registry.counter(
+                "sluice_receiver_accepted_bytes_total",
+                "Body bytes of the requests taken in, as they came over the wire.",
+                labels(None),
+            ),
+            refused: REASONS.map(|reason| {
+                registry.counter(
+                    "sluice_receiver_refused_requests_total",
+                    "Requests turned away, before their items were counted.",
+                    labels(Some(reason)),
+                )
+            }),
+        }
+    }
+
+    pub fn accepted(&self, items: u64, wire_bytes: u64) {
+        self.items.add(items);
+        self.requests.add(1);
+        self.bytes.add(wire_bytes);
+    }
+
+    pub fn refused(&self, refusal: &Refusal) {
+        let reason = refusal.reason();
+        debug_assert!(REASONS.contains(&reason), "{reason} is not in the list");
+        if let Some(index) = REASONS.iter().position(|known| *known == reason) {
+            self.refused[index].add(1);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Relabelling between the mapping and the bodies: `write_relabel_configs`.
+
+use sluice_relabel::{Labels, Rules};
+
+use crate::labels::{Block, Extra, Label, METRIC_NAME, Names, Plan, PointLabels, SeriesLabels};
+use crate::transcode::{About, Sample, Sink};
+
+/// Applies rules to every series. Without rules, series pass as they are.
+#[derive(Debug)]
+pub(crate) struct Relabelled {
+    rules: Rules,
+    labels: Labels,
+    /// The plans for the lists of names that come out.
+    block: Block,
+    names: Names,
+    point: PointLabels,
+    no_name: Label,
+    /// Series of the point being written that were kept.
+    kept: u64,
+    dropped_points: u64,
+}
+
+impl Relabelled {
+    pub fn new(rules: Rules) -> Self {
+        let names = Names::verbatim();
+        Self {
+            rules,
+            labels: Labels::default(),
+            block: Block::new(Vec::new()),
+            no_name: Label::none(),
+            names,
+            point: PointLabels::default(),
+            kept: 0,
+            dropped_points: 0,
+        }
+    }
+
+    /// Data points since the last call of which every series was dropped.
+    pub fn take_dropped_points(&mut self) -> u64 {
+        if self.names.is_full() {
+            self.names.clear();
+            self.block = Block::new(Vec::new());
+        }
+        std::mem::take(&mut self.dropped_points)
+    }
+
+    /// `sink`, with the rules before it.
+    pub fn before<'s, S>(&'s mut self, sink: &'s mut S) -> Before<'s, S> {
+        Before { rules: self, sink }
+    }
+
+    fn apply(&mut self, labels: &SeriesLabels<'_>) -> Option<SeriesLabels<'_>> {
+        self.labels.clear();
+        labels.each(|name, value| self.labels.set(name, value));
+        if !self.rules.apply(&mut self.labels) || self.labels.get(METRIC_NAME).is_empty() {
+            return None;
+        }
+        self.point.clear();
+        let mut keys: Vec<&[u8]> = Vec::with_capacity(self.labels.len());
+        let mut names = Vec::with_capacity(self.labels.len());
+        for (name, value) in self.labels.iter() {
+            let id = self.names.of(name)?;
+            self.point.push(self.names.get(id), value.as_bytes());
+            keys.push(name.as_bytes());
+            names.push(id);
+        }
+        let plan = match self.block.find_plan(&keys, Extra::None) {
+            Some(found) => found,
+            None => self.block.keep_plan(Plan::of_point(&keys, &names)),
+        };
+        Some(SeriesLabels {
+            block: &self.block,
+            plan: self.block.plan(plan),
+            names: &self.names,
+            name: &self.no_name,
+            extra: None,
+            point: &self.point,
+        })
+    }
+}
+
+/// A sink with rules before it.
+pub(crate) struct Before<'s, S> {
+    rules: &'s mut Relabelled,
+    sink: &'s mut S,
+}
+
+impl<S: Sink> Sink for Before<'_, S> {
+    fn sample(&mut self, labels: &SeriesLabels<'_>, sample: &Sample<'_>, about: &About<'_>) {
+        if self.rules.rules.is_empty() {
+            return self.sink.sample(labels, sample, about);
+        }
+        if let Some(labels) = self.rules.apply(labels) {
+            self.sink.sample(&labels, sample, about);
+            self.rules.kept += 1;
+        }
+    }
+
+    fn metric(&mut self, about: &About<'_>) {
+        // What was kept since the last point was no series of a point: target_info.
+        self.rules.kept = 0;
+        self.sink.metric(about);
+    }
+
+    fn point(&mut self) {
+        if !self.rules.rules.is_empty() && std::mem::take(&mut self.rules.kept) == 0 {
+            self.rules.dropped_points += 1;
+        }
+        self.sink.point();
+    }
+}

@@ -1,0 +1,195 @@
+//! Snappy blocks of which the repeats are known beforehand.
+//!
+//! A compressor finds repeats by hashing every few bytes. Whoever writes one series after another knows where most of
+//! the bytes stood before, and can say so: nothing is materialised, hashed or searched. The format is
+//! google/snappy's `format_description.txt`; every decoder reads it.
+
+/// The preamble holds the length, which is known at the end only; room for the longest varint of 32 bits.
+const PREAMBLE_BYTES: usize = 5;
+
+/// The furthest back that a copy of three bytes reaches.
+const MAX_OFFSET: u64 = 65_535;
+
+/// Shorter repeats cost as much as they save.
+const MIN_COPY: usize = 4;
+
+/// Longest copy in one element.
+const MAX_COPY: usize = 64;
+
+/// A block being written.
+#[derive(Debug)]
+pub(crate) struct Block {
+    out: Vec<u8>,
+    /// Bytes so far, as they will be after decompression.
+    plain: u64,
+    literal: Vec<u8>,
+    /// A copy that may still grow: how far back, and how long. Comes after `literal`, of which there is none then.
+    copy: (u64, usize),
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self {
+            out: vec![0; PREAMBLE_BYTES],
+            plain: 0,
+            literal: Vec::new(),
+            copy: (0, 0),
+        }
+    }
+}
+
+impl Block {
+    /// Bytes so far, as they will be after decompression: where the next one goes.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.plain
+    }
+
+    /// Appends bytes.
+    #[inline]
+    pub fn put(&mut self, bytes: &[u8]) {
+        if self.copy.1 > 0 {
+            self.flush_copy();
+        }
+        self.literal.extend_from_slice(bytes);
+        self.plain += bytes.len() as u64;
+    }
+
+    /// Appends bytes that stand at `position` already.
+    #[inline]
+    pub fn put_again(&mut self, bytes: &[u8], position: u64) {
+        let back = self.plain - position;
+        if self.copy.1 > 0 && self.copy.0 == back {
+            self.copy.1 += bytes.len();
+            self.plain += bytes.len() as u64;
+        } else if bytes.len() < MIN_COPY || back > MAX_OFFSET || back == 0 {
+            self.put(bytes);
+        } else {
+            self.flush_copy();
+            self.flush_literal();
+            self.copy = (back, bytes.len());
+            self.plain += bytes.len() as u64;
+        }
+    }
+
+    fn flush_literal(&mut self) {
+        let len = self.literal.len();
+        if len == 0 {
+            return;
+        }
+        let last = len - 1;
+        match last {
+            0..60 => self.out.push((last as u8) << 2),
+            60..0x100 => self.out.extend([60 << 2, last as u8]),
+            0x100..0x1_0000 => {
+                self.out.push(61 << 2);
+                self.out.extend((last as u16).to_le_bytes());
+            }
+            _ => {
+                self.out.push(63 << 2);
+                self.out.extend((last as u32).to_le_bytes());
+            }
+        }
+        self.out.extend_from_slice(&self.literal);
+        self.literal.clear();
+    }
+
+    fn flush_copy(&mut self) {
+        let (back, mut left) = std::mem::take(&mut self.copy);
+        while left > 0 {
+            // What is left after a full element is never too short for one of its own.
+            let len = match left {
+                0..=MAX_COPY => left,
+                n if n < MAX_COPY + MIN_COPY => MAX_COPY - MIN_COPY,
+                _ => MAX_COPY,
+            };
+            if (MIN_COPY..12).contains(&len) && back < 2048 {
+                self.out.extend([
+                    1 | ((len - MIN_COPY) as u8) << 2 | ((back >> 8) as u8) << 5,
+                    back as u8,
+                ]);
+            } else {
+                let [low, high] = (back as u16).to_le_bytes();
+                self.out.extend([2 | ((len - 1) as u8) << 2, low, high]);
+            }
+            left -= len;
+        }
+    }
+
+    /// Ends the block and begins a new one.
+    pub fn finish(&mut self) -> bytes::Bytes {
+        self.flush_copy();
+        self.flush_literal();
+        let next = Vec::with_capacity(self.out.len() + self.out.len() / 8);
+        let mut block = std::mem::replace(&mut self.out, next);
+        self.out.resize(PREAMBLE_BYTES, 0);
+        let mut preamble = Vec::with_capacity(PREAMBLE_BYTES);
+        crate::protobuf::put_varint(&mut preamble, std::mem::take(&mut self.plain));
+        let start = PREAMBLE_BYTES - preamble.len();
+        block[start..PREAMBLE_BYTES].copy_from_slice(&preamble);
+        block.drain(..start);
+        block.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn inflated(block: &[u8]) -> Vec<u8> {
+        snap::raw::Decoder::new().decompress_vec(block).unwrap()
+    }
+
+    /// Scenario: literals and repeats of every length up to 300, at every distance up to some thousands, mixed by a fixed
+    /// sequence of numbers.
+    /// Guarantees: a decoder that is not ours reads back what was put.
+    #[test]
+    fn what_is_put_is_read_back() {
+        let mut state = 7u64;
+        let mut draw = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut block = Block::default();
+        for _ in 0..3 {
+            let mut plain: Vec<u8> = Vec::new();
+            for _ in 0..6000 {
+                let most = if draw(10) == 0 { 300 } else { 20 };
+                let len = draw(most) as usize;
+                let at = draw(plain.len() as u64 + 1) as usize;
+                assert_eq!(block.position(), plain.len() as u64);
+                if draw(3) > 0 && at + len <= plain.len() {
+                    let again = plain[at..at + len].to_vec();
+                    block.put_again(&again, at as u64);
+                    plain.extend(again);
+                } else {
+                    let new: Vec<u8> = (0..len).map(|_| draw(256) as u8).collect();
+                    block.put(&new);
+                    plain.extend(new);
+                }
+            }
+            assert!(plain.len() > 70_000, "{}", plain.len());
+            assert_eq!(inflated(&block.finish()), plain);
+        }
+        assert_eq!(inflated(&block.finish()), b"");
+    }
+
+    /// Scenario: repeats that go on where the last one ended, of all lengths up to 300.
+    /// Guarantees: they become one copy: three bytes for each 64, and no element shorter than four.
+    #[test]
+    fn neighbouring_repeats_are_one() {
+        for len in 4..300usize {
+            let text: Vec<u8> = (0..300).map(|n| n as u8).collect();
+            let mut block = Block::default();
+            block.put(&text);
+            let (head, rest) = text[..len].split_at(4);
+            block.put_again(head, 0);
+            block.put_again(rest, 4);
+            let packed = block.finish();
+            assert_eq!(inflated(&packed), [&text[..], &text[..len]].concat());
+            assert!(packed.len() <= 305 + 3 * len.div_ceil(MAX_COPY) + 3, "{len}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use prost::Message;
+use sluice_loadgen::{Generator, RemoteWrite, Signal, Spec};
+use sluice_wire::{Depth, Kind};
+
+use super::*;
+use crate::encoder::{Encoder, EncoderSettings};
+use crate::mapping::Mapping;
+use crate::names::Strategy;
+use crate::transcode::plain_bodies;
+
+/// All samples of a 1.0 body: labels, bits and time; native histograms by their messages.
+fn samples(body: &[u8]) -> Vec<(String, Vec<u8>, i64)> {
+    let mut out = Vec::new();
+    each_series(Version::V1, body, |series| {
+        let labels = format!("{:?}", series.labels);
+        for sample in &series.samples {
+            out.push((
+                labels.clone(),
+                sample.value.to_bits().to_be_bytes().to_vec(),
+                sample.timestamp_ms,
+            ));
+        }
+        for histogram in &series.histograms {
+            out.push((labels.clone(), histogram.to_vec(), 0));
+        }
+        Ok(())
+    })
+    .unwrap();
+    out.sort();
+    out
+}
+
+fn again(otlp: &[u8], strategy: Strategy) -> Vec<u8> {
+    let mut encoder = Encoder::new(EncoderSettings {
+        mapping: Mapping {
+            strategy,
+            ..Mapping::default()
+        },
+        max_body_bytes: usize::MAX,
+        ..EncoderSettings::default()
+    });
+    let (lanes, outcome) = encoder.encode(&[otlp]);
+    assert_eq!(outcome.dropped.total(), 0);
+    plain_bodies(&lanes).concat()
+}
+
+/// Scenario: OTLP of every kind, sent as remote write, received as remote write, and sent again.
+/// Guarantees: what goes out the second time is what went out the first: no sample, name or label is changed on the way
+/// through; what is passed on is valid OTLP with as many points as were counted.
+#[test]
+fn through_and_out_again() {
+    let mut generator = Generator::new(Spec::mixed(Signal::Metrics));
+    for _ in 0..16 {
+        let request = generator.next_request();
+        for strategy in [Strategy::UnderscoreEscapingWithSuffixes, Strategy::NoTranslation] {
+            let mut encoder = Encoder::new(EncoderSettings {
+                mapping: Mapping {
+                    strategy,
+                    ..Mapping::default()
+                },
+                max_body_bytes: usize::MAX,
+                ..EncoderSettings::default()
+            });
+            let first = plain_bodies(&encoder.encode(&[&request.body]).0).concat();
+            let (otlp, taken) = to_otlp(Version::V1, &first).unwrap();
+            let scan = sluice_wire::validate(Kind::Metrics, Depth::Deep, &otlp).unwrap();
+            assert_eq!(scan.items, taken.points());
+            assert_eq!(samples(&again(&otlp, strategy)), samples(&first));
+        }
+    }
+}
+
+/// Scenario: requests of both versions as the generator makes them.
+/// Guarantees: both become the same samples.
+#[test]
+fn both_versions_say_the_same() {
+    let read = |version: RemoteWrite, own: Version| {
+        let mut generator = Generator::remote_write(Spec::gateway(Signal::Metrics), version);
+        let request = generator.next_request();
+        let (otlp, taken) = to_otlp(own, &request.body).unwrap();
+        assert_eq!(taken.points(), u64::from(request.items));
+        samples(&again(&otlp, Strategy::UnderscoreEscapingWithSuffixes))
+    };
+    assert_eq!(
+        read(RemoteWrite::V1, Version::V1),
+        read(RemoteWrite::V2, Version::V2)
+    );
+}
+
+fn series(labels: &[(&str, &str)], more: &[u8]) -> Vec<u8> {
+    let mut message = Vec::new();
+    for (name, value) in labels {
+        let mut label = Vec::new();
+        put_delimited(&mut label, 1, name.as_bytes());
+        put_delimited(&mut label, 2, value.as_bytes());
+        put_delimited(&mut message, 1, &label);
+    }
+    message.extend_from_slice(more);
+    let mut body = Vec::new();
+    put_delimited(&mut body, 1, &message);
+    body
+}
+
+fn sample(value: f64) -> Vec<u8> {
+    let mut message = Vec::new();
+    put_double(&mut message, 1, value);
+    put_uint(&mut message, 2, 1_000);
+    let mut field = Vec::new();
+    put_delimited(&mut field, 2, &message);
+    field
+}
+
+/// Scenario: a counter, a gauge and a stale marker, with labels out of order.
+/// Guarantees: a cumulative monotonic sum, a gauge, and a point without a value whose flag says so; `job` and `instance`
+/// are the resource's.
+#[test]
+fn what_a_series_becomes() {
+    let target = [
+        ("job", "shop/cart"),
+        ("__name__", "a_total"),
+        ("instance", "i-1"),
+        ("b", ""),
+    ];
+    let mut body = series(&target, &sample(2.5));
+    body.extend(series(
+        &[("__name__", "g"), ("x", "y")],
+        &sample(f64::from_bits(STALE_NAN)),
+    ));
+    let (otlp, taken) = to_otlp(Version::V1, &body).unwrap();
+    assert_eq!(taken.samples, 2);
+    let request = ExportMetricsServiceRequest::decode(&otlp[..]).unwrap();
+    let [counter, gauge] = &request.resource_metrics[..] else {
+        panic!()
+    };
+    let keys: Vec<_> = counter
+        .resource
+        .as_ref()
+        .unwrap()
+        .attributes
+        .iter()
+        .map(|a| &*a.key)
+        .collect();
+    assert_eq!(keys, ["service.namespace", "service.name", "service.instance.id"]);
+    let metric = &counter.scope_metrics[0].metrics[0];
+    assert_eq!(metric.name, "a_total");
+    let Some(Data::Sum(sum)) = &metric.data else {
+        panic!()
+    };
+    assert!(sum.is_monotonic && sum.aggregation_temporality == 2);
+    assert_eq!(sum.data_points[0].time_unix_nano, 1_000_000_000);
+    assert!(sum.data_points[0].attributes.is_empty());
+    let Some(Data::Gauge(gauge)) = &gauge.scope_metrics[0].metrics[0].data else {
+        panic!()
+    };
+    assert_eq!(
+        (gauge.data_points[0].flags, gauge.data_points[0].value),
+        (1, None)
+    );
+}
+
+/// Scenario: requests that no receiver may take, each with one fault.
+/// Guarantees: an error that says which series and what.
+#[test]
+fn what_is_not_taken() {
+    let name = ("__name__", "a");
+    for (body, says) in [
+        (vec![0x0a, 0x05, 0x01], "not protobuf"),
+        (series(&[("a", "b")], &sample(1.0)), "no __name__"),
+        (series(&[name, ("", "b")], &sample(1.0)), "a label has no name"),
+        (series(&[name, ("b", "c"), ("b", "d")], &sample(1.0)), "same name"),
+        (series(&[name], &[0x12, 0x02, 0x08, 0x01]), "wire type"),
+    ] {
+        let mut with_good_one_before = series(&[name], &sample(1.0));
+        with_good_one_before.extend(body);
+        let error = to_otlp(Version::V1, &with_good_one_before).unwrap_err();
+        assert_eq!(error.series, 1);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    // 2.0: a table that begins with something, references that lead nowhere or come alone.
+    for (body, says) in [
+        (&b"\x22\x01a"[..], "does not begin"),
+        (&b"\x22\x00\x2a\x04\x0a\x02\x01\x02"[..], "outside"),
+        (&b"\x22\x00\x22\x01a\x2a\x03\x0a\x01\x01"[..], "odd"),
+    ] {
+        let error = to_otlp(Version::V2, body).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}

@@ -1,0 +1,246 @@
+//! OTLP metrics to series, wire to wire.
+//!
+//! What is the same for many series is made once: the labels of a resource and scope are sorted and encoded as one
+//! block, the name of a metric is translated and encoded once, and so are the bounds of buckets. Which part goes where is a
+//! [`Plan`], made once for each list of attribute keys. What is left for a data point is one pass over its bytes.
+//!
+//! Open `Transcoder::metric` first. What the series are written into is a [`Sink`].
+
+mod blocks;
+mod exemplars;
+mod families;
+mod histogram;
+mod native;
+mod number;
+mod point;
+mod target_info;
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) use tests::plain_bodies;
+
+use sluice_wire::{Kind, Metric, MetricData, MetricKind, Request};
+
+use crate::dropped::{Dropped, Reason};
+use crate::labels::{Names, SeriesLabels};
+use crate::mapping::Mapping;
+
+use blocks::Blocks;
+pub(crate) use exemplars::Exemplar;
+pub(crate) use families::MetricType;
+use families::{Families, Family};
+use histogram::BoundLabels;
+pub(crate) use native::varints;
+use point::PointReader;
+use target_info::TargetInfo;
+
+/// Where series go.
+pub(crate) trait Sink {
+    /// Takes one sample of one series.
+    fn sample(&mut self, labels: &SeriesLabels<'_>, sample: &Sample<'_>, about: &About<'_>);
+
+    /// Called once for every metric that has data points, before its series.
+    fn metric(&mut self, _: &About<'_>) {}
+
+    /// Called when all series of a data point have been given.
+    fn point(&mut self) {}
+}
+
+/// A value at a time.
+#[derive(Debug)]
+pub(crate) struct Sample<'a> {
+    pub value: Value<'a>,
+    pub timestamp_ms: i64,
+    /// Start of the interval; 0 when unknown.
+    #[allow(dead_code, reason = "1.0 has no place for it, 2.0 will")]
+    pub start_ms: i64,
+    pub exemplars: &'a [Exemplar],
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Value<'a> {
+    Float(f64),
+    /// A `Histogram` message, without its timestamps.
+    Native(&'a [u8]),
+}
+
+/// What is said of a metric beside its samples.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct About<'a> {
+    pub family: &'a str,
+    pub kind: MetricType,
+    pub unit: &'a str,
+    pub help: &'a str,
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Data points written.
+    pub points: u64,
+    /// Data points that were not written, by reason.
+    pub dropped: Dropped,
+    /// Attributes of which several became one label; their values are joined with `;`.
+    pub label_collisions: u64,
+    /// Metrics whose names became the same as that of another metric.
+    pub name_collisions: u64,
+}
+
+/// Turns OTLP metrics into series. Keeps what it has made, so that the next request costs less.
+#[derive(Debug)]
+pub(crate) struct Transcoder {
+    mapping: Mapping,
+    names: Names,
+    families: Families,
+    blocks: Blocks,
+    bounds: BoundLabels,
+    reader: PointReader,
+    targets: TargetInfo,
+    outcome: Outcome,
+}
+
+/// A metric whose points are being gone through.
+struct Walk<'a, 'w> {
+    block: usize,
+    family: &'w Family,
+    about: About<'w>,
+    data: MetricData<'a>,
+}
+
+impl Transcoder {
+    pub fn new(mapping: Mapping) -> Self {
+        Self {
+            names: Names::new(&mapping),
+            families: Families::new(),
+            blocks: Blocks::new(),
+            bounds: BoundLabels::new(),
+            reader: PointReader::default(),
+            targets: TargetInfo::default(),
+            outcome: Outcome::default(),
+            mapping,
+        }
+    }
+
+    /// Writes all series of a request, which is `parts` laid end to end.
+    ///
+    /// The parts have passed [`sluice_wire::validate`]; of others some points may be missing or wrong, but what is written
+    /// is well-formed all the same.
+    pub fn run(&mut self, parts: &[&[u8]], sink: &mut impl Sink) -> Outcome {
+        self.outcome = Outcome::default();
+        self.make_room();
+        self.targets.begin();
+        for part in parts {
+            for resource in Request::new(Kind::Metrics, part).resources() {
+                self.targets.begin_resource();
+                for scope in resource.scopes() {
+                    let mut block = None;
+                    for metric in scope.metrics() {
+                        let block = *block.get_or_insert_with(|| {
+                            self.blocks.of(&resource, &scope, &self.mapping, &mut self.names)
+                        });
+                        self.metric(&metric, block, sink);
+                    }
+                }
+                self.target_info(&resource, sink);
+            }
+        }
+        self.outcome
+    }
+
+    /// Forgets what has grown beyond its limit.
+    fn make_room(&mut self) {
+        if self.names.is_full() {
+            // Plans hold on to names by their index.
+            self.names.clear();
+            self.blocks.clear();
+        }
+        self.families.make_room();
+        self.bounds.make_room();
+        self.blocks.make_room();
+    }
+
+    fn metric(&mut self, metric: &Metric<'_>, block: usize, sink: &mut impl Sink) {
+        let Some(data) = metric.data() else { return };
+        let (family, collides) = self.families.of(&self.mapping, metric, &data);
+        self.outcome.name_collisions += u64::from(collides);
+        let reason = match data.kind() {
+            MetricKind::Gauge | MetricKind::Summary => None,
+            _ => match data.temporality() {
+                CUMULATIVE => None,
+                DELTA => Some(Reason::Delta),
+                _ => Some(Reason::Temporality),
+            },
+        };
+        let reason = reason.or(family.is_none().then_some(Reason::MetricName));
+        if let Some(reason) = reason {
+            let mut points = 0;
+            for point in data.points() {
+                points += 1;
+                self.targets.saw(point.time_unix_nano());
+            }
+            return self.outcome.dropped.add(reason, points);
+        }
+        let Some(family) = family.and_then(|index| self.families.get(index)) else {
+            return;
+        };
+        let about = About {
+            family: &family.name,
+            kind: family.kind,
+            unit: &family.unit,
+            help: metric.description(),
+        };
+        sink.metric(&about);
+        let walk = Walk {
+            block,
+            family,
+            about,
+            data,
+        };
+        let mut context = Context {
+            names: &mut self.names,
+            blocks: &mut self.blocks,
+            bounds: &mut self.bounds,
+            reader: &mut self.reader,
+            targets: &mut self.targets,
+            outcome: &mut self.outcome,
+            sanitizes_exemplars: self.mapping.strategy.escapes(),
+        };
+        match data.kind() {
+            MetricKind::Gauge | MetricKind::Sum => context.numbers(&walk, sink),
+            MetricKind::Histogram => context.histograms(&walk, sink),
+            MetricKind::ExponentialHistogram => context.native_histograms(&walk, sink),
+            MetricKind::Summary => context.summaries(&walk, sink),
+        }
+    }
+}
+
+/// `AGGREGATION_TEMPORALITY_DELTA`
+const DELTA: i32 = 1;
+/// `AGGREGATION_TEMPORALITY_CUMULATIVE`
+const CUMULATIVE: i32 = 2;
+
+/// The parts of a [`Transcoder`] that the points of one metric need.
+struct Context<'t> {
+    names: &'t mut Names,
+    blocks: &'t mut Blocks,
+    bounds: &'t mut BoundLabels,
+    reader: &'t mut PointReader,
+    targets: &'t mut TargetInfo,
+    outcome: &'t mut Outcome,
+    sanitizes_exemplars: bool,
+}
+
+/// `NO_RECORDED_VALUE_MASK` of `DataPointFlags`.
+const NO_RECORDED_VALUE: u64 = 1;
+
+/// The value that ends a series: a NaN of exactly these bits.
+pub(crate) const STALE_NAN: u64 = 0x7ff0_0000_0000_0002;
+
+/// OTLP's nanoseconds to Prometheus's milliseconds.
+#[inline]
+fn milliseconds(unix_nanos: u64) -> i64 {
+    unix_nanos as i64 / 1_000_000
+}

@@ -1,0 +1,135 @@
+//! Gauges and sums.
+
+use sluice_wire::{Fields, MetricKind};
+
+use super::exemplars::exemplars;
+use super::point::{Attributes, PlanAt};
+use super::{Context, NO_RECORDED_VALUE, STALE_NAN, Sample, Sink, Value, Walk, milliseconds};
+use crate::dropped::Reason;
+use crate::labels::{Extra, Label, SeriesLabels};
+
+/// What all data points have.
+#[derive(Debug, Default)]
+pub(super) struct Head<'a> {
+    pub start: u64,
+    pub time: u64,
+    pub flags: u64,
+    pub exemplars: Vec<&'a [u8]>,
+}
+
+impl Head<'_> {
+    pub fn clear(&mut self) {
+        self.start = 0;
+        self.time = 0;
+        self.flags = 0;
+        self.exemplars.clear();
+    }
+
+    pub fn is_stale(&self) -> bool {
+        self.flags & NO_RECORDED_VALUE != 0
+    }
+
+    pub fn value(&self, value: f64) -> Value<'static> {
+        Value::Float(if self.is_stale() {
+            f64::from_bits(STALE_NAN)
+        } else {
+            value
+        })
+    }
+}
+
+impl Context<'_> {
+    pub(super) fn numbers(&mut self, walk: &Walk<'_, '_>, sink: &mut impl Sink) {
+        let takes_exemplars = walk.data.kind() == MetricKind::Sum;
+        let mut attributes = Attributes::default();
+        let mut head = Head::default();
+        for point in walk.data.points() {
+            attributes.clear(self.reader);
+            head.clear();
+            let mut value = None;
+            for field in Fields::of(point.raw()) {
+                match field.number {
+                    2 => head.start = field.fixed64().unwrap_or(0),
+                    3 => head.time = field.fixed64().unwrap_or(0),
+                    4 => value = field.fixed64().map(f64::from_bits).or(value),
+                    6 => value = field.fixed64().map(|bits| bits as i64 as f64).or(value),
+                    5 if takes_exemplars => head.exemplars.extend(field.bytes()),
+                    7 => {
+                        if let Some(raw) = field.bytes() {
+                            attributes.push(raw, self.reader);
+                        }
+                    }
+                    8 => head.flags = field.varint().unwrap_or(0),
+                    _ => {}
+                }
+            }
+            self.targets.saw(head.time);
+            if value.is_none() && !head.is_stale() {
+                self.outcome.dropped.add(Reason::NoValue, 1);
+                continue;
+            }
+            let Some(at) = self.labels(walk, &attributes, Extra::None) else {
+                continue;
+            };
+            let exemplars = exemplars(&head.exemplars, self.sanitizes_exemplars, self.names);
+            let sample = Sample {
+                value: head.value(value.unwrap_or_default()),
+                timestamp_ms: milliseconds(head.time),
+                start_ms: milliseconds(head.start),
+                exemplars: &exemplars,
+            };
+            self.emit(walk, at, &walk.family.plain, None, &sample, sink);
+            self.done(sink);
+        }
+    }
+
+    /// Makes the labels of a point; `None` when it has to be dropped, which is counted.
+    #[inline]
+    pub(super) fn labels(
+        &mut self,
+        walk: &Walk<'_, '_>,
+        attributes: &Attributes<'_>,
+        extra: Extra,
+    ) -> Option<PlanAt> {
+        let made = self.reader.make(
+            attributes,
+            extra,
+            walk.block,
+            self.blocks,
+            self.names,
+            &mut self.outcome.label_collisions,
+        );
+        if made.is_err() {
+            self.outcome.dropped.add(Reason::LabelName, 1);
+        }
+        made.ok()
+    }
+
+    /// Writes a sample of the series with the labels made last.
+    #[inline]
+    pub(super) fn emit(
+        &self,
+        walk: &Walk<'_, '_>,
+        at: PlanAt,
+        name: &Label,
+        extra: Option<&Label>,
+        sample: &Sample<'_>,
+        sink: &mut impl Sink,
+    ) {
+        let labels = SeriesLabels {
+            block: self.blocks.get(walk.block),
+            plan: self.reader.plan(at, self.blocks, walk.block),
+            names: self.names,
+            name,
+            extra,
+            point: self.reader.labels(),
+        };
+        sink.sample(&labels, sample, &walk.about);
+    }
+
+    #[inline]
+    pub(super) fn done(&mut self, sink: &mut impl Sink) {
+        self.outcome.points += 1;
+        sink.point();
+    }
+}

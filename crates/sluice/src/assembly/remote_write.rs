@@ -1,0 +1,126 @@
+//! Settings of remote write to its exporter and its receiver.
+
+use std::sync::Arc;
+
+use sluice_client as client;
+use sluice_pipeline::Exporter;
+use sluice_relabel::Rules;
+use sluice_remote_write::{
+    EncoderSettings, Mapping, Promote, ReceiverSettings, RemoteWriteExporter, RemoteWriteExporterOptions,
+    Strategy,
+};
+use sluice_server::{BodyLimits, ConnectionSettings, ServerTls};
+use sluice_telemetry::Registry;
+
+use super::exporters::{client_tls, credentials, headers, timeout};
+use super::receivers::{HTTP_IDLE, authenticator, response_headers, server_tls};
+use crate::settings::{self, ComponentId, Settings, TranslationStrategy};
+
+/// The listener of a receiver to be.
+pub(super) struct Listening {
+    pub tls: Option<ServerTls>,
+    pub connection: ConnectionSettings,
+    pub service: ReceiverSettings,
+}
+
+pub(super) fn listening(
+    id: &ComponentId,
+    receiver: &settings::RemoteWriteReceiver,
+    settings: &Settings,
+) -> Result<Listening, String> {
+    let defaults = ConnectionSettings::default();
+    Ok(Listening {
+        tls: receiver
+            .tls
+            .as_ref()
+            .map(|tls| server_tls(tls, &[b"h2", b"http/1.1"]))
+            .transpose()?,
+        connection: ConnectionSettings {
+            header_timeout: receiver.read_header_timeout.unwrap_or(defaults.header_timeout),
+            idle_timeout: Some(receiver.idle_timeout.unwrap_or(HTTP_IDLE)),
+            ..defaults
+        },
+        service: ReceiverSettings {
+            id: id.to_string(),
+            limits: BodyLimits {
+                max_bytes: receiver.max_request_body_size.0,
+                ..Default::default()
+            },
+            authenticator: authenticator(receiver.auth.as_ref(), settings)?,
+            response_headers: response_headers(&receiver.response_headers)?,
+        },
+    })
+}
+
+pub(super) fn exporter(
+    id: &str,
+    exporter: &settings::RemoteWriteExporter,
+    settings: &Settings,
+    egress: &client::EgressPool,
+    registry: &Registry,
+) -> Result<Arc<dyn Exporter>, String> {
+    let lanes = exporter.remote_write_queue.num_consumers;
+    let options = RemoteWriteExporterOptions {
+        endpoint: exporter.endpoint.trim().to_owned(),
+        tls: client_tls(&exporter.tls),
+        headers: headers(&exporter.headers, None),
+        auth: credentials(exporter.auth.as_ref(), settings)?,
+        egress: egress.clone(),
+        timeout: timeout(exporter.timeout),
+        http1: client::Http1Settings {
+            max_connections: lanes,
+            idle_timeout: exporter.idle_conn_timeout,
+            ..Default::default()
+        },
+        encoder: EncoderSettings {
+            mapping: mapping(exporter),
+            lanes,
+            max_body_bytes: exporter.max_batch_size_bytes,
+            metadata: exporter.send_metadata,
+            relabel: Rules::new(exporter.write_relabel_configs.clone()).map_err(|error| error.to_string())?,
+        },
+        ..Default::default()
+    };
+    let exporter = RemoteWriteExporter::new(id, options, registry).map_err(|error| error.to_string())?;
+    Ok(Arc::new(exporter))
+}
+
+fn mapping(exporter: &settings::RemoteWriteExporter) -> Mapping {
+    let conversion = exporter.resource_to_telemetry_conversion;
+    let promote = if conversion.enabled {
+        let service = ["service.name", "service.namespace", "service.instance.id"];
+        let excluded = if conversion.exclude_service_attributes {
+            &service[..]
+        } else {
+            &[]
+        };
+        Promote::AllBut(excluded.iter().map(|key| (*key).to_owned()).collect())
+    } else if exporter.promote_resource_attributes.is_empty() {
+        Promote::None
+    } else {
+        Promote::Listed(exporter.promote_resource_attributes.clone())
+    };
+    Mapping {
+        strategy: match exporter.translation_strategy {
+            None | Some(TranslationStrategy::UnderscoreEscapingWithSuffixes) => {
+                Strategy::UnderscoreEscapingWithSuffixes
+            }
+            Some(TranslationStrategy::UnderscoreEscapingWithoutSuffixes) => {
+                Strategy::UnderscoreEscapingWithoutSuffixes
+            }
+            Some(TranslationStrategy::NoUtf8EscapingWithSuffixes) => Strategy::NoUtf8EscapingWithSuffixes,
+            Some(TranslationStrategy::NoTranslation) => Strategy::NoTranslation,
+        },
+        namespace: exporter.namespace.clone(),
+        external_labels: exporter
+            .external_labels
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+        promote,
+        target_info: exporter.target_info.enabled,
+        keep_identifying_attributes: exporter.keep_identifying_resource_attributes,
+        scope_labels: !exporter.disable_scope_info,
+        ..Mapping::default()
+    }
+}

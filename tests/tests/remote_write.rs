@@ -1,0 +1,196 @@
+//! Prometheus remote write, in and out, by the real binary.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use prost::Message;
+use sluice_loadgen::{Generator, RemoteWrite, Request, Signal, Spec};
+use sluice_tests::{Config, Gateway, HttpConnection, Kind, Reply, Sink, post, request, snappy_block, zstd};
+
+const V1: &str = "application/x-protobuf";
+const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
+
+/// A gateway that takes remote write and sends OTLP to `sink`.
+async fn receiving(sink: &Sink) -> Gateway {
+    let config = Config::to(sink)
+        .signals(&["metrics"])
+        .metrics_receiver("prometheusremotewrite", "endpoint: \"127.0.0.1:0\"");
+    Gateway::start(&config).await
+}
+
+async fn write(gateway: &Gateway, content_type: &str, encoding: &str, body: Vec<u8>) -> Reply {
+    let headers = [("content-type", content_type), ("content-encoding", encoding)];
+    let to = gateway.bound("receivers.prometheusremotewrite");
+    post(to, "/api/v1/write", &headers, body).await
+}
+
+fn numbers(request: &Request) -> BTreeSet<u64> {
+    (request.first_id..request.first_id + u64::from(request.items)).collect()
+}
+
+/// The ids that have arrived at the sink.
+fn arrived(sink: &Sink) -> Vec<u64> {
+    let of = |body: &[u8]| ids_of_labels(&ExportMetricsServiceRequest::decode(body).unwrap());
+    sink.taken()
+        .iter()
+        .flat_map(|arrived| of(&arrived.body))
+        .collect()
+}
+
+/// Scenario: requests of both versions, with snappy and with zstd.
+/// Guarantees: 204, in 2.0 with what was written; every sample arrives as OTLP, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn both_versions_are_taken() {
+    let sink = Sink::start().await;
+    let gateway = receiving(&sink).await;
+    let mut sent = BTreeSet::new();
+    for (lane, (version, content_type)) in [(RemoteWrite::V1, V1), (RemoteWrite::V2, V2)]
+        .into_iter()
+        .enumerate()
+    {
+        let spec = Spec::gateway(Signal::Metrics).items(50).lane(lane as u32);
+        let mut generator = Generator::remote_write(spec, version);
+        for encoding in ["snappy", "zstd"] {
+            let made = generator.next_request();
+            sent.extend(numbers(&made));
+            let body = match encoding {
+                "snappy" => snappy_block(&made.body),
+                _ => zstd(&made.body),
+            };
+            let reply = write(&gateway, content_type, encoding, body).await;
+            assert_eq!(reply.status, 204, "{}", reply.text());
+            let written = reply.header("x-prometheus-remote-write-samples-written");
+            assert_eq!(written, (version == RemoteWrite::V2).then_some("50"));
+        }
+    }
+    sink.wait_for(Kind::Metrics, sent.len()).await;
+    let arrived = arrived(&sink);
+    assert_eq!(arrived.len(), sent.len());
+    assert_eq!(arrived.into_iter().collect::<BTreeSet<_>>(), sent);
+    gateway.stop().await;
+}
+
+/// Scenario: what a receiver must not take: other types, encodings, paths and methods, broken bodies, a good series
+/// before a bad one.
+/// Guarantees: 415, 404, 405 and 400 with a reason; in 2.0 the headers say that nothing was written; nothing arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_taken_is_told_why() {
+    let sink = Sink::start().await;
+    let gateway = receiving(&sink).await;
+    let good = Generator::remote_write(Spec::gateway(Signal::Metrics).items(3), RemoteWrite::V1)
+        .next_request()
+        .body
+        .to_vec();
+    let bad = [&good[..], b"\x0a\x02\x12\x00"].concat();
+    for (content_type, encoding, body, status) in [
+        ("application/json", "snappy", snappy_block(&good), 415),
+        (
+            "application/x-protobuf;proto=io.prometheus.write.v3.Request",
+            "snappy",
+            snappy_block(&good),
+            415,
+        ),
+        (V1, "gzip", snappy_block(&good), 415),
+        (V1, "snappy", good.clone(), 400),
+        (V1, "snappy", snappy_block(&bad), 400),
+        (V2, "snappy", snappy_block(b"\x2a\x01"), 400),
+    ] {
+        let reply = write(&gateway, content_type, encoding, body).await;
+        assert_eq!(reply.status, status, "{content_type} {encoding} {}", reply.text());
+        assert!(!reply.text().is_empty());
+        let written = reply.header("x-prometheus-remote-write-samples-written");
+        assert_eq!(written, (content_type == V2).then_some("0"));
+    }
+    let to = gateway.bound("receivers.prometheusremotewrite");
+    assert_eq!(
+        post(to, "/write", &[("content-type", V1)], good).await.status,
+        404
+    );
+    let mut connection = HttpConnection::http1(to).await.unwrap();
+    let get = request(Method::GET, to, "/api/v1/write", &[], "");
+    assert_eq!(connection.send(get).await.unwrap().status, 405);
+    assert!(sink.taken().is_empty());
+    gateway.stop().await;
+}
+
+/// Scenario: OTLP of every kind to one gateway, which sends remote write to a second one, which sends OTLP; over 16 lanes.
+/// Guarantees: every sample that the first one sent arrives; both ledgers balance, with the points of delta temporality
+/// dropped by the first and nothing by the second.
+#[tokio::test(flavor = "multi_thread")]
+async fn out_and_in_again() {
+    let sink = Sink::start().await;
+    let second = receiving(&sink).await;
+    let url = format!(
+        "http://{}/api/v1/write",
+        second.bound("receivers.prometheusremotewrite")
+    );
+    let first = Gateway::start(&Config::new().signals(&["metrics"]).exporter(
+        "prometheusremotewrite",
+        &format!("endpoint: \"{url}\", remote_write_queue: {{num_consumers: 16}}, sending_queue: {{batch: {{flush_timeout: 5ms, min_size: 1}}}}"),
+    ))
+    .await;
+    let mut generator = Generator::new(Spec::gateway(Signal::Metrics));
+    let mut sent = BTreeSet::new();
+    for _ in 0..10 {
+        let made = generator.next_request();
+        sent.extend(numbers(&made));
+        let reply = post(first.http(), "/v1/metrics", &[("content-type", V1)], made.body).await;
+        assert_eq!(reply.status, 200);
+    }
+    first.settled().await;
+    second.settled().await;
+    let account = first.account("prometheusremotewrite").await;
+    assert_eq!((account.accepted, account.delivered), (5000, 5000), "{account:?}");
+    let account = second.account("otlphttp/sink").await;
+    assert_eq!(account.accepted, account.delivered);
+    let mut found = BTreeSet::new();
+    for arrived in sink.taken() {
+        let request = ExportMetricsServiceRequest::decode(&arrived.body[..]).unwrap();
+        let metrics = request
+            .resource_metrics
+            .iter()
+            .flat_map(|resource| &resource.scope_metrics);
+        assert!(
+            metrics
+                .flat_map(|scope| &scope.metrics)
+                .all(|metric| !metric.name.contains('.'))
+        );
+        for id in ids_of_labels(&request) {
+            assert!(found.insert(id), "{id} came twice");
+        }
+    }
+    assert_eq!(found, sent);
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Remote write has strings only: the ids are attributes in decimal now.
+fn ids_of_labels(request: &ExportMetricsServiceRequest) -> Vec<u64> {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+    let metrics = request
+        .resource_metrics
+        .iter()
+        .flat_map(|resource| &resource.scope_metrics)
+        .flat_map(|scope| &scope.metrics);
+    let mut ids = Vec::new();
+    for metric in metrics {
+        let Some(Data::Gauge(gauge)) = &metric.data else {
+            continue;
+        };
+        for point in &gauge.data_points {
+            let id = point
+                .attributes
+                .iter()
+                .find(|attribute| attribute.key == "sluice_id");
+            let value = id.and_then(|attribute| attribute.value.as_ref()?.value.as_ref());
+            if let Some(Value::StringValue(text)) = value {
+                ids.push(text.parse().unwrap());
+            }
+        }
+    }
+    ids
+}
