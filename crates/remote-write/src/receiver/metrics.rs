@@ -5,8 +5,10 @@ use sluice_server::Refusal;
 use sluice_telemetry::{Counter, Registry};
 
 /// Every value of the `reason` label: known at start, so that a refusal allocates nothing.
-const REASONS: [&str; 9] = [
+const REASONS: [&str; 11] = [
     "memory",
+    "stalled",
+    "level",
     "queue_full",
     "not_delivered",
     "too_large",
