@@ -6,7 +6,7 @@ use std::time::Duration;
 use sluice_admission::Budget;
 use sluice_telemetry::Registry;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 use crate::allocator::{Allocator, Figures};
 use crate::cgroup::Cgroup;
@@ -15,14 +15,14 @@ use crate::limit::{Machine, Plan};
 use crate::process::{self, Pressure};
 use crate::report::{Latest, Report};
 
-/// How often memory is read, if nothing else is asked for: a gigabyte a second is seen before it is 100 MiB.
+/// How often memory is read while anything goes on, if nothing else is asked for: a gigabyte a second is seen before it is 100 MiB.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Not more often than this: a reading costs some ten microseconds.
+/// Not more often than this: a reading takes about 100 us.
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Pressure is an average over ten seconds: reading it once in this many readings shows all there is to see.
-const PRESSURE_EVERY: u32 = 10;
+/// How often memory is read while no request holds any and none moves: an idle gateway is to cost next to nothing.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What an operator is told of: a capacity below so many 32nds of the ceiling, and one above again.
 const TELL_LOWERED_BELOW: u64 = 28;
@@ -42,8 +42,6 @@ struct Process {
     allocator: Option<Allocator>,
     cgroups: Vec<Cgroup>,
     pressure_file: PathBuf,
-    pressure: Option<Pressure>,
-    readings: u32,
 }
 
 fn read_file(path: &Path) -> Option<String> {
@@ -65,8 +63,6 @@ impl Process {
             allocator: allocator.ok(),
             cgroups: machine.cgroups.clone(),
             pressure_file,
-            pressure: None,
-            readings: 0,
         }
     }
 }
@@ -82,10 +78,6 @@ impl Source for Process {
             .min_by_key(|(usage, limit)| {
                 limit.saturating_sub(usage.current.saturating_sub(usage.reclaimable))
             });
-        if self.readings.is_multiple_of(PRESSURE_EVERY) {
-            self.pressure = read_file(&self.pressure_file).and_then(|text| Pressure::parse(&text));
-        }
-        self.readings = self.readings.wrapping_add(1);
         let readings = Readings {
             permits: 0,
             rss: process::resident_bytes().unwrap_or(0),
@@ -100,7 +92,7 @@ impl Source for Process {
             allocator: figures,
             untracked: 0,
             cgroup,
-            pressure: self.pressure,
+            pressure: read_file(&self.pressure_file).and_then(|text| Pressure::parse(&text)),
         };
         (readings, latest)
     }
@@ -135,7 +127,7 @@ impl Drop for Sampling {
 
 impl Sampler {
     /// A sampler for `plan` on `machine`, whose figures `registry` shows. It reads every `interval`, but never less often
-    /// than [`DEFAULT_INTERVAL`].
+    /// than [`DEFAULT_INTERVAL`] while anything goes on.
     pub fn new(plan: Plan, machine: Machine, interval: Option<Duration>, registry: &Registry) -> Self {
         Self {
             plan,
@@ -163,16 +155,14 @@ impl Sampler {
     async fn run(self, budget: Budget, mut source: impl Source) {
         let mut controller = Controller::new(self.plan);
         let mut told = false;
-        let mut ticks = tokio::time::interval(self.interval);
-        // A reading that comes late is one reading, not several.
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What it was at the last reading: bytes that came back to the budget so far, and resident ones.
+        let mut last = (0, 0);
         let began = Instant::now();
         loop {
-            ticks.tick().await;
             // Before and after, and the larger: what is taken or given back meanwhile is not to look untracked.
-            let before = budget.usage().used;
+            let before = budget.usage();
             let (mut readings, mut latest) = source.read();
-            readings.permits = before.max(budget.usage().used);
+            readings.permits = before.used.max(budget.usage().used);
             let decision = controller.read(began.elapsed(), &readings);
             latest.untracked = decision.untracked;
             *self.report.latest.lock() = latest;
@@ -181,6 +171,10 @@ impl Sampler {
                 source.purge();
                 self.report.purges.add(1);
             }
+            let now = (before.released, readings.rss);
+            let is_idle = readings.permits == 0 && now == last;
+            last = now;
+            tokio::time::sleep(if is_idle { IDLE_INTERVAL } else { self.interval }).await;
         }
     }
 

@@ -16,18 +16,21 @@ struct World {
     free: Arc<AtomicU64>,
     purges: Arc<AtomicU32>,
     reads: Arc<AtomicU32>,
+    /// How much resident memory moves from one reading to the next.
+    moves: Arc<AtomicU32>,
 }
 
 impl Source for World {
     fn read(&mut self) -> (Readings, Latest) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
+        let reads = u64::from(self.reads.fetch_add(1, Ordering::Relaxed));
+        let moves = u64::from(self.moves.load(Ordering::Relaxed));
         let used = self.budget.as_ref().unwrap().usage().used;
         let active = used + self.beside.load(Ordering::Relaxed);
         let dirty = self.free.load(Ordering::Relaxed);
         let readings = Readings {
             active,
             dirty,
-            rss: active + dirty,
+            rss: active + dirty + reads * moves,
             ..Readings::default()
         };
         (readings, Latest::default())
@@ -118,7 +121,7 @@ async fn free_pages_go_back() {
     assert_eq!(rig.budget.usage().capacity, 200 * MIB);
 }
 
-/// Scenario: a `check_interval` of 20 ms, of nothing at all, of a second, none; then the sampler is dropped.
+/// Scenario: a `check_interval` of 20 ms, of nothing at all, of a second, none, while memory moves; then the sampler is dropped.
 /// Guarantees: ten readings a second at least, a hundred at most; none after the drop.
 #[tokio::test(start_paused = true)]
 async fn it_reads_as_often_as_asked_within_bounds() {
@@ -129,6 +132,7 @@ async fn it_reads_as_often_as_asked_within_bounds() {
         (None, 10),
     ] {
         let rig = Rig::start(interval);
+        rig.world.moves.store(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(999)).await;
         assert_eq!(rig.world.reads.load(Ordering::Relaxed), reads, "{interval:?}");
         let world = rig.world.clone();
@@ -166,4 +170,24 @@ async fn the_process_itself_has_figures() {
     ] {
         assert!(text.contains(&format!("\n{name} ")), "{name} in\n{text}");
     }
+}
+
+/// Scenario: nothing goes on for ten seconds; then a request holds memory; then it is gone and nothing moves.
+/// Guarantees: one reading a second while nothing goes on, ten while a request holds anything.
+#[tokio::test(start_paused = true)]
+async fn an_idle_process_is_read_once_a_second() {
+    let rig = Rig::start(None);
+    let reads = async |time| {
+        let before = rig.world.reads.load(Ordering::Relaxed);
+        tokio::time::sleep(time).await;
+        rig.world.reads.load(Ordering::Relaxed) - before
+    };
+    reads(Duration::from_secs(1)).await;
+    assert_eq!(reads(Duration::from_secs(10)).await, 10);
+    let held = rig.budget.try_reserve(MIB).unwrap();
+    reads(Duration::from_secs(1)).await;
+    assert_eq!(reads(Duration::from_secs(10)).await, 100);
+    drop(held);
+    reads(Duration::from_secs(1)).await;
+    assert_eq!(reads(Duration::from_secs(10)).await, 10);
 }
