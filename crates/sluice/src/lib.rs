@@ -1,4 +1,4 @@
-//! A telemetry gateway: OTLP in, batched OTLP out, nothing lost silently.
+//! A telemetry gateway: OTLP and remote write in, batched OTLP and remote write out, nothing lost silently.
 //!
 //! The binary is [`run`]. To follow a request, open `sluice_otlp::receiver`, then
 //! `sluice_pipeline`, `sluice_journal`, `sluice_otlp::exporter`, in that order; [`Gateway::start`]
