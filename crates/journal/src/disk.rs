@@ -152,6 +152,10 @@ pub enum OpenError {
     },
 }
 
+/// How long after the pause that follows a failed write the journal is said to be unwritable: longer than the ten seconds
+/// between two probes of Kubernetes, so that one of them sees it.
+const TROUBLE_SHOWN: Duration = Duration::from_secs(15);
+
 /// A payload was not stored, and nothing of it was kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the journal of pipeline {pipeline} cannot be written ({reason}); retry later")]
@@ -345,6 +349,14 @@ impl DiskSide {
             }),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the last write did not fail, or failed [a while](TROUBLE_SHOWN) ago: only payloads try again, and who is
+    /// told that nothing is written sends none.
+    pub fn is_writable(&self) -> bool {
+        let trouble = self.trouble.lock();
+        let until = trouble.as_ref().map(|trouble| trouble.until + TROUBLE_SHOWN);
+        until.is_none_or(|until| self.clock.now() >= until)
     }
 
     /// Ends the writer, and leaves everything as the next process likes it best.

@@ -239,9 +239,9 @@ impl Journal {
         self.0.state.lock().strain(now)
     }
 
-    /// Whether it takes payloads when it has room for them: it is not closed.
-    pub fn is_open(&self) -> bool {
-        !self.0.state.lock().closed
+    /// Whether it takes payloads when it has room for them: it is not closed, and its disk could be written of late.
+    pub fn is_writable(&self) -> bool {
+        !self.0.state.lock().closed && self.0.disk.as_ref().is_none_or(DiskSide::is_writable)
     }
 
     /// Takes nothing more; cursors end when they have read what is there.

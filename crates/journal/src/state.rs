@@ -341,8 +341,17 @@ impl State {
 
     pub(crate) fn strain(&self, now: Instant) -> Strain {
         let coupled = |index: usize| self.cursors[index].spec.on_full == OnFull::Refuse;
-        let waits = |slot: &&Slot| (0..self.cursors.len()).any(|i| coupled(i) && slot.remaining[i] > 0);
-        let oldest = self.slots.values().find(waits);
+        let age = match &self.spill {
+            Some(_) => (0..self.cursors.len())
+                .filter(|index| coupled(*index))
+                .map(|index| self.depth(index, now).age)
+                .max(),
+            None => {
+                let waits =
+                    |slot: &&Slot| (0..self.cursors.len()).any(|i| coupled(i) && slot.remaining[i] > 0);
+                (self.slots.values().find(waits)).map(|slot| now.saturating_duration_since(slot.received_at))
+            }
+        };
         let filled = (0..self.cursors.len())
             .filter(|index| coupled(*index))
             .map(|index| {
@@ -351,9 +360,7 @@ impl State {
             });
         Strain {
             filled: filled.fold(0.0, f64::max),
-            age: oldest
-                .map(|slot| now.saturating_duration_since(slot.received_at))
-                .unwrap_or_default(),
+            age: age.unwrap_or_default(),
         }
     }
 

@@ -45,7 +45,7 @@ impl Readiness {
     pub fn get(&self) -> bool {
         self.0.lock().as_ref().is_some_and(|needed| {
             needed.listening.iter().all(|task| !task.is_finished())
-                && needed.journals.iter().all(Journal::is_open)
+                && needed.journals.iter().all(Journal::is_writable)
         })
     }
 }

@@ -515,3 +515,32 @@ fn simulation() {
         &failed[..failed.len().min(20)]
     );
 }
+
+/// Scenario: a disk that is full when a payload comes; some room later another payload; then nothing for a while.
+/// Guarantees: the journal says that it cannot be written, until a payload was written, or until nobody has tried for a
+/// while: what is never asked again would otherwise never be well again.
+#[test]
+fn a_full_disk_is_told_and_not_for_ever() {
+    let mut world = World::new(1);
+    let writable = |world: &World| world.journal.as_ref().unwrap().is_writable();
+    let append = |world: &mut World| {
+        world.append();
+        world.turn();
+    };
+    append(&mut world);
+    assert!(writable(&world));
+    world.disk.set_capacity_bytes(0);
+    append(&mut world);
+    assert!(!writable(&world));
+    world.clock.advance(Duration::from_secs(2));
+    assert!(!writable(&world), "the next payload may try, and none has");
+    world.disk.set_capacity_bytes(u64::MAX);
+    append(&mut world);
+    assert!(writable(&world));
+
+    world.disk.set_capacity_bytes(0);
+    append(&mut world);
+    assert!(!writable(&world));
+    world.clock.advance(Duration::from_secs(60));
+    assert!(writable(&world));
+}
