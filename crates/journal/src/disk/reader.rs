@@ -60,7 +60,7 @@ impl std::fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// A reader of records; without `bodies`, of what they are only.
+    /// A reader of records; without `bodies`, which are checked all the same, of what they are only.
     pub fn new(source: Source, bodies: bool) -> Self {
         Self {
             source,
@@ -108,7 +108,7 @@ impl Reader {
             }
             let Some((_, scan)) = &mut self.scan else { continue };
             scan.extend(*end);
-            while let Some(found) = scan.next(self.bodies) {
+            while let Some(found) = scan.next(true) {
                 let (header, offset) = match found {
                     Found::Record(header, offset) => (header, offset),
                     Found::Damage { .. } | Found::Newer(_) => {

@@ -3,7 +3,7 @@
 //! Nothing but footers is written, so doing it again finds the same. Segments with a footer are not read, but for those
 //! that an exporter stands in the middle of.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
@@ -87,7 +87,7 @@ pub(crate) fn recover(
             }
             Some(Some(position)) => {
                 let behind = position.settled.last().map_or(position.floor, |range| range.end);
-                highest = highest.max(behind);
+                highest = highest.max(behind.saturating_sub(1));
                 Some(position)
             }
         });
@@ -95,29 +95,20 @@ pub(crate) fn recover(
     let next_seq = highest + 1;
     release(source, state, &names, &mut report).map_err(failed)?;
 
+    let at_end = Position {
+        floor: next_seq,
+        settled: Vec::new(),
+    };
+    let positions: Vec<_> = (positions.into_iter())
+        .map(|position| position.unwrap_or_else(|| at_end.clone()))
+        .collect();
+    state.end = next_seq;
+    let lags = place(source, state, &mut segments, &positions, &mut report).map_err(failed)?;
     let mut spill = Spill {
         segments,
+        lags,
         ..Spill::default()
     };
-    state.end = next_seq;
-    for (index, position) in positions.iter().enumerate() {
-        let at_end = Position {
-            floor: next_seq,
-            settled: Vec::new(),
-        };
-        let position = position.as_ref().unwrap_or(&at_end);
-        let lag = place(
-            source,
-            state,
-            &mut spill.segments,
-            index,
-            position,
-            next_seq,
-            &mut report,
-        )
-        .map_err(failed)?;
-        spill.lags.push(lag);
-    }
     spill.damaged = report.damaged;
     report.records = (0..state.cursor_count())
         .map(|index| state.cursors[index].backlog.requests)
@@ -128,12 +119,8 @@ pub(crate) fn recover(
         Some(file) => Ok(file),
         None => {
             let exporter = state.exporter(index);
-            let position = Position {
-                floor: next_seq,
-                settled: Vec::new(),
-            };
             let path = source.directory.join(cursor_name(exporter));
-            PositionFile::create(&*source.filesystem, &path, exporter, &position)
+            PositionFile::create(&*source.filesystem, &path, exporter, &at_end)
         }
     });
     let files = files.collect::<io::Result<Vec<_>>>().map_err(failed)?;
@@ -290,87 +277,97 @@ fn scan(
     Ok(scanned)
 }
 
-/// Takes what a cursor has not settled into its account, and finds its place.
+/// Takes what each cursor has not settled into its account, and finds its place.
 fn place(
     source: &Source,
     state: &mut State,
     segments: &mut BTreeMap<u64, Segment>,
-    index: usize,
-    position: &Position,
-    next_seq: u64,
+    positions: &[Position],
     report: &mut Recovered,
-) -> io::Result<Lag> {
-    let mut lag = Lag {
-        place: Place {
-            segment: next_seq,
-            offset: HEADER_BYTES,
-        },
-        settled_before: position.settled.iter().cloned().collect::<VecDeque<_>>(),
-        moved: true,
-        ..Lag::default()
-    };
-    let mut placed = false;
-    let is_settled = |seq: u64| {
-        seq < position.floor
-            || position
-                .settled
-                .iter()
-                .any(|range: &Range<u64>| range.contains(&seq))
-    };
+) -> io::Result<Vec<Lag>> {
+    let mut lags: Vec<Lag> = (positions.iter())
+        .map(|position| Lag {
+            place: Place {
+                segment: state.end,
+                offset: HEADER_BYTES,
+            },
+            settled_before: position.settled.iter().cloned().collect(),
+            moved: true,
+            ..Lag::default()
+        })
+        .collect();
     for segment in segments.values_mut() {
-        let (first, last) = (segment.id.first, segment.contents.last);
-        if segment.contents.is_empty() || last < position.floor {
-            continue;
-        }
-        let mut here = Place {
-            segment: first,
-            offset: HEADER_BYTES,
+        let first = segment.id.first;
+        let records = match positions.iter().any(|position| stands_in(position, segment)) {
+            true => read_through(source, segment, report)?,
+            false => Vec::new(),
         };
-        let mut passed = Tally::default();
-        let partly = first < position.floor
-            || position
-                .settled
-                .iter()
-                .any(|range| range.start <= last && first < range.end);
-        let mut waiting = Tally::default();
-        if partly {
-            let path = source.directory.join(segment.id.file_name());
-            let file = source.filesystem.open(&path, OpenMode::Read)?;
-            let Ok(scanned) = scan(source, file.into(), segment.id, segment.end, true, true) else {
+        for (index, position) in positions.iter().enumerate() {
+            if segment.contents.is_empty() || segment.contents.last < position.floor {
                 continue;
-            };
-            if scanned.contents.tally != segment.contents.tally {
-                // What is missing was settled, or it was not: nobody knows. From now on it was never here.
-                segment.contents.tally = scanned.contents.tally;
-                segment.damaged = true;
-                report.damaged += scanned.damaged.max(1);
             }
-            for (header, offset) in scanned.records {
-                let tenant = tenant_id(&source.tenants, &header.tenant);
-                if !is_settled(header.seq) {
-                    waiting.add(tenant, cost(&header));
-                }
-                if header.seq < position.floor {
-                    passed.add(tenant, cost(&header));
-                    here.offset = offset;
-                }
+            let lag = &mut lags[index];
+            let is_first = lag.place.segment == state.end;
+            if is_first {
+                lag.place.segment = first;
             }
-        } else {
-            waiting = segment.contents.tally.clone();
-        }
-        if !placed {
-            lag.place = here;
-            lag.passed = passed;
-            placed = true;
-        }
-        let cursor = &mut state.cursors[index];
-        for (tenant, cost) in waiting.iter() {
-            cursor.backlog.add(cost);
-            let account = cursor.account(tenant);
-            account.recovered += cost.items;
-            account.queued += cost.items;
+            let mut waiting = Tally::default();
+            if stands_in(position, segment) {
+                for (header, offset) in &records {
+                    let tenant = tenant_id(&source.tenants, &header.tenant);
+                    if !is_settled(position, header.seq) {
+                        waiting.add(tenant, cost(header));
+                    }
+                    if header.seq < position.floor && is_first {
+                        lag.passed.add(tenant, cost(header));
+                        lag.place.offset = *offset;
+                    }
+                }
+            } else {
+                waiting = segment.contents.tally.clone();
+            }
+            let cursor = &mut state.cursors[index];
+            for (tenant, cost) in waiting.iter() {
+                cursor.backlog.add(cost);
+                let account = cursor.account(tenant);
+                account.recovered += cost.items;
+                account.queued += cost.items;
+            }
         }
     }
-    state.cursors[index].next = position.floor.min(next_seq);
-    Ok(lag)
+    for (index, position) in positions.iter().enumerate() {
+        state.cursors[index].next = position.floor.min(state.end);
+    }
+    Ok(lags)
+}
+
+/// Whether an exporter has settled a part of a segment.
+fn stands_in(position: &Position, segment: &Segment) -> bool {
+    let (first, last) = (segment.id.first, segment.contents.last);
+    let floor = first < position.floor && position.floor <= last;
+    floor || (position.settled.iter()).any(|range: &Range<u64>| range.start <= last && first < range.end)
+}
+
+fn is_settled(position: &Position, seq: u64) -> bool {
+    seq < position.floor || position.settled.iter().any(|range| range.contains(&seq))
+}
+
+/// The records of a segment, which from now on holds no others.
+fn read_through(
+    source: &Source,
+    segment: &mut Segment,
+    report: &mut Recovered,
+) -> io::Result<Vec<(Header, u64)>> {
+    let path = source.directory.join(segment.id.file_name());
+    let file = source.filesystem.open(&path, OpenMode::Read)?;
+    let Ok(scanned) = scan(source, file.into(), segment.id, segment.end, true, true) else {
+        return Ok(Vec::new());
+    };
+    if scanned.contents.tally != segment.contents.tally {
+        // What is missing was settled by some, or it was not: nobody knows.
+        segment.contents.tally = scanned.contents.tally;
+        segment.damaged = true;
+        report.damaged += scanned.damaged.max(1);
+    }
+    Ok(scanned.records)
 }
