@@ -156,7 +156,7 @@ impl Sampler {
         let mut controller = Controller::new(self.plan);
         let mut told = false;
         // What it was at the last reading: bytes that came back to the budget so far, and resident ones.
-        let mut last = (0, 0);
+        let mut last = None;
         let began = Instant::now();
         loop {
             // Before and after, and the larger: what is taken or given back meanwhile is not to look untracked.
@@ -171,7 +171,7 @@ impl Sampler {
                 source.purge();
                 self.report.purges.add(1);
             }
-            let now = (before.released, readings.rss);
+            let now = Some((before.released, readings.rss));
             let is_idle = readings.permits == 0 && now == last;
             last = now;
             tokio::time::sleep(if is_idle { IDLE_INTERVAL } else { self.interval }).await;
