@@ -57,7 +57,7 @@ pub use receivers::{
 };
 pub use redact::{is_secret, print_config};
 pub use remote_write::{
-    ProtobufMessage, RemoteWriteExporter, RemoteWriteQueue, RemoteWriteReceiver, ResourceToTelemetry, Switch,
+    DeltaToCumulative, ProtobufMessage, RemoteWriteExporter, RemoteWriteQueue, RemoteWriteReceiver, ResourceToTelemetry, Switch,
     TranslationStrategy,
 };
 pub use service::{LogEncoding, LogLevel, Logs, Metrics, Telemetry};
