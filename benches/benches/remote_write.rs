@@ -34,7 +34,10 @@ fn transcode(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(POINTS as u64));
     for attributes in [3, 12] {
         let body = points(POINTS, attributes, 0);
-        eprintln!("{attributes} resource attributes: OTLP {} B a point", body.len() / POINTS);
+        eprintln!(
+            "{attributes} resource attributes: OTLP {} B a point",
+            body.len() / POINTS
+        );
         for (name, format) in [
             ("1.0", Format::V1),
             ("1.0 zstd", Format::V1Zstd),
@@ -42,9 +45,12 @@ fn transcode(criterion: &mut Criterion) {
         ] {
             for lanes in [1, 16] {
                 let mut encoder = encoder(format, lanes);
-                group.bench_function(BenchmarkId::new(format!("{name}, {lanes} lanes"), attributes), |bench| {
-                    bench.iter(|| encoder.encode(&[black_box(&body)]));
-                });
+                group.bench_function(
+                    BenchmarkId::new(format!("{name}, {lanes} lanes"), attributes),
+                    |bench| {
+                        bench.iter(|| encoder.encode(&[black_box(&body)]));
+                    },
+                );
             }
             let (lanes, _) = encoder(format, 1).encode(&[&body]);
             let plain = lanes[0][0].plain().expect("it was just written");

@@ -5,6 +5,9 @@ use sluice_client::{Compression, compress, inflate};
 
 use crate::decode::Version;
 
+/// What snappy can say, and more than any of our bodies has.
+const MAX_PLAIN_BYTES: usize = u32::MAX as usize;
+
 /// What a body is: the message, and what it is compressed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Format {
@@ -73,12 +76,7 @@ pub type Lanes = Vec<Vec<Body>>;
 impl Body {
     pub(crate) fn compress(plain: &[u8], written: Written, format: Format) -> Self {
         let compression = format.compression();
-        let bytes = compress(
-            compression,
-            compression.default_level(),
-            [plain],
-            plain.len(),
-        );
+        let bytes = compress(compression, compression.default_level(), [plain], plain.len());
         Self {
             bytes: bytes.expect("the encoders fail on no input").into(),
             written,
@@ -91,6 +89,6 @@ impl Body {
     /// # Errors
     /// When the bytes have not been made by an encoder of ours.
     pub fn plain(&self) -> std::io::Result<Bytes> {
-        inflate(self.format.compression(), &self.bytes, usize::MAX)
+        inflate(self.format.compression(), &self.bytes, MAX_PLAIN_BYTES)
     }
 }

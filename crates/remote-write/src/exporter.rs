@@ -11,8 +11,8 @@
 //! before it (`formats.rs`).
 
 mod classify;
-mod lane;
 mod formats;
+mod lane;
 mod options;
 
 #[cfg(test)]
@@ -347,7 +347,12 @@ impl Inner {
             headers.insert(AUTHORIZATION, value);
         }
         self.client
-            .post(&self.path, headers, &Slices::from(body.bytes.clone()), self.timeout)
+            .post(
+                &self.path,
+                headers,
+                &Slices::from(body.bytes.clone()),
+                self.timeout,
+            )
             .await
     }
 }

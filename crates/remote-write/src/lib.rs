@@ -29,9 +29,9 @@ mod transcode;
 mod v1;
 mod v2;
 
+pub use body::{Body, Format, Lanes, Written};
 pub use decode::{Invalid, Version};
 pub use dropped::{Dropped, Reason};
-pub use body::{Body, Format, Lanes, Written};
 pub use encoder::{Encoder, EncoderSettings};
 pub use exporter::{ExporterError, RemoteWriteExporter, RemoteWriteExporterOptions};
 pub use mapping::{Mapping, Promote};

@@ -111,7 +111,9 @@ fn rewritten(plain: &[u8], from: Format, format: Format, wanted: impl Fn(usize) 
     read.ok()?;
     if format.version() == Version::V2 {
         // The table first: there are readers that resolve references as they come.
-        message.plain.splice(0..0, message.symbols.encoded().iter().copied());
+        message
+            .plain
+            .splice(0..0, message.symbols.encoded().iter().copied());
     }
     Some(Body::compress(&message.plain, message.written, format))
 }
@@ -145,7 +147,10 @@ impl Message {
         let mut histograms = 0;
         for histogram in &series.histograms {
             let field = |number| Fields::of(histogram).filter(move |field| field.number == number);
-            let schema = field(4).last().and_then(|field| field.varint()).map_or(0, unzigzag);
+            let schema = field(4)
+                .last()
+                .and_then(|field| field.varint())
+                .map_or(0, unzigzag);
             if schema == CUSTOM_BUCKETS {
                 continue;
             }

@@ -368,12 +368,7 @@ impl<W: Writer> Sink for V1<W> {
         let beside = &mut self.beside;
         beside.clear();
         for exemplar in sample.exemplars {
-            put_exemplar(
-                beside,
-                exemplar.pairs(),
-                exemplar.value,
-                exemplar.timestamp_ms,
-            );
+            put_exemplar(beside, exemplar.pairs(), exemplar.value, exemplar.timestamp_ms);
         }
         if let Value::Native(histogram) = sample.value {
             let timestamp = sample.timestamp_ms as u64;

@@ -115,13 +115,16 @@ impl Lane {
             return;
         }
         self.finished.push(Body {
-            bytes: self.series.finish_after(self.symbols.encoded(), &mut compressor.0),
+            bytes: self
+                .series
+                .finish_after(self.symbols.encoded(), &mut compressor.0),
             written: std::mem::take(&mut self.written),
             format: Format::V2,
         });
         self.symbols.clear();
         self.templates.clear();
         self.last.clear();
+        self.last_at = 0;
         self.metric = 0;
     }
 
@@ -241,7 +244,13 @@ pub(crate) fn put_metadata(out: &mut Vec<u8>, kind: u64, help: u32, unit: u32) {
 /// Appends a `Sample` as a field of a series.
 #[inline]
 pub(crate) fn put_sample(out: &mut Vec<u8>, value: f64, timestamp_ms: i64, start_ms: i64) {
-    let varint_field_len = |value: i64| if value == 0 { 0 } else { 1 + varint_len(value as u64) };
+    let varint_field_len = |value: i64| {
+        if value == 0 {
+            0
+        } else {
+            1 + varint_len(value as u64)
+        }
+    };
     let len = 9 + varint_field_len(timestamp_ms) + varint_field_len(start_ms);
     out.extend_from_slice(&[(SAMPLES << 3 | 2) as u8, len as u8]);
     put_double(out, 1, value);

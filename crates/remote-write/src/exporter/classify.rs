@@ -217,7 +217,10 @@ mod tests {
             );
         }
         for status in [200, 204, 415] {
-            assert!(matches!(told(status, ""), Settled::OtherFormat { .. }), "{status}");
+            assert!(
+                matches!(told(status, ""), Settled::OtherFormat { .. }),
+                "{status}"
+            );
         }
         assert!(matches!(told(400, ""), Settled::Refused { .. }));
         assert!(matches!(told(500, "2"), Settled::Retry { .. }));

@@ -182,7 +182,11 @@ impl Lane {
             }
             Settled::OtherFormat { reason } => {
                 inner.formats.fall_back(format, &inner.id, &reason);
-                self.work.push_front(work);
+                match inner.formats.fit(&work.body) {
+                    Some(_) => self.work.push_front(work),
+                    // Never of a body of ours; but it must not be sent for ever.
+                    None => self.refuse(&work.body, &reason, inner),
+                }
                 None
             }
             Settled::Retry { after, reason } => {

@@ -7,8 +7,8 @@ use sluice_wire::Fields;
 
 use super::golden::{mapping, requests};
 use super::*;
-use crate::decode::{Version, each_series};
 use crate::body::{Body, Format, Lanes, Written};
+use crate::decode::{Version, each_series};
 use crate::encoder::{Encoder, EncoderSettings};
 use crate::labels::METRIC_NAME;
 use crate::names::Strategy;
@@ -297,18 +297,22 @@ fn metric_name_of(metric: &Metric<'_>) -> String {
 /// Guarantees: what 1.0 has no place for is there: the start with each sample, type, help and unit with each series.
 #[test]
 fn what_only_the_second_version_has() {
-    let mut generator = Generator::new(Spec::gateway(Signal::Metrics));
+    let mut generator = Generator::new(Spec::mixed(Signal::Metrics));
     let request = generator.next_request();
     let mut encoder = Encoder::new(EncoderSettings {
         format: Format::V2,
         ..EncoderSettings::default()
     });
-    struct Starts(HashMap<(String, i64), i64>, HashMap<String, (u64, String, String)>);
+    struct Starts(
+        HashMap<(String, i64), i64>,
+        HashMap<String, (u64, String, String)>,
+    );
     impl Sink for Starts {
         fn sample(&mut self, labels: &SeriesLabels<'_>, sample: &Sample<'_>, about: &About<'_>) {
             let mut text = String::new();
             labels.each(|name, value| text.push_str(&format!("{name}={value},")));
-            self.0.insert((text.clone(), sample.timestamp_ms), sample.start_ms);
+            self.0
+                .insert((text.clone(), sample.timestamp_ms), sample.start_ms);
             let (help, unit) = (about.help.to_owned(), about.unit.to_owned());
             self.1.insert(text, (about.kind as u64, help, unit));
         }
@@ -328,7 +332,10 @@ fn what_only_the_second_version_has() {
                 let field = Fields::of(message).find(|field| field.number == number);
                 field.map_or(0, |field| field.varint().unwrap() as i64)
             };
-            let samples = series.samples.iter().map(|sample| (sample.timestamp_ms, sample.start_ms));
+            let samples = series
+                .samples
+                .iter()
+                .map(|sample| (sample.timestamp_ms, sample.start_ms));
             let histograms = series
                 .histograms
                 .iter()
@@ -434,7 +441,12 @@ fn deltas_add_up() {
         let mut series = HashMap::new();
         for plain in plain_bodies(&lanes) {
             each_series(Version::V2, &plain, |read| {
-                let text = format!("{}/{}/{}", read.label("__name__"), read.label("s"), read.label("le"));
+                let text = format!(
+                    "{}/{}/{}",
+                    read.label("__name__"),
+                    read.label("s"),
+                    read.label("le")
+                );
                 series.insert(text, (read.samples[0].value, read.samples[0].start_ms));
                 Ok(())
             })
@@ -460,12 +472,48 @@ fn deltas_add_up() {
     assert_eq!((series["c_total/new/"], outcome.points), ((400.0, 399_000), 2));
 }
 
-/// Scenario: a histogram with explicit bounds, as one with custom buckets.
-/// Guarantees: one series under the metric's name; and the way back makes the same histogram of it.
+/// Scenario: histograms with explicit bounds, as ones with custom buckets: with empty buckets between others, with none but
+/// the last, with a bound that is infinite, without a bound, and one without a value.
+/// Guarantees: one series under the metric's name, labels but no `le`; and the way back makes the same histograms of them.
 #[test]
 fn bounds_become_custom_buckets() {
-    use crate::to_otlp::to_otlp;
-    let request = Generator::new(Spec::gateway(Signal::Metrics)).next_request();
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+    use opentelemetry_proto::tonic::metrics::v1::{
+        Histogram, HistogramDataPoint, Metric, ResourceMetrics, ScopeMetrics, metric,
+    };
+    use prost::Message as _;
+    let point = |counts: &[u64], bounds: &[f64], flags| HistogramDataPoint {
+        time_unix_nano: 2_000_000_000,
+        start_time_unix_nano: 1_000_000_000,
+        count: counts.iter().sum(),
+        sum: Some(if flags == 0 { 7.5 } else { 0.0 }),
+        bucket_counts: counts.to_vec(),
+        explicit_bounds: bounds.to_vec(),
+        flags,
+        ..Default::default()
+    };
+    let points = vec![
+        point(&[1, 0, 0, 0, 0, 2, 3], &[0.5, 1.0, 2.0, 3.0, 4.0, 5.0], 0),
+        point(&[0, 0, 9], &[1.0, 2.0], 0),
+        point(&[4], &[], 0),
+        point(&[1, 2], &[1.0], 1),
+    ];
+    let request = |data_points| ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            scope_metrics: vec![ScopeMetrics {
+                metrics: vec![Metric {
+                    name: "h".to_owned(),
+                    data: Some(metric::Data::Histogram(Histogram {
+                        data_points,
+                        aggregation_temporality: CUMULATIVE,
+                    })),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+    };
     let mut encoder = Encoder::new(EncoderSettings {
         format: Format::V2,
         mapping: Mapping {
@@ -474,30 +522,19 @@ fn bounds_become_custom_buckets() {
         },
         ..EncoderSettings::default()
     });
-    let histograms = |body: &[u8]| {
-        let mut found = Vec::new();
-        for resource in Request::new(Kind::Metrics, body).resources() {
-            for metric in resource.scopes().flat_map(|scope| scope.metrics()) {
-                let data = metric.data().unwrap();
-                if data.kind() != MetricKind::Histogram || data.temporality() != CUMULATIVE {
-                    continue;
-                }
-                for point in data.points() {
-                    // Times, count, sum, buckets and bounds.
-                    let fields = Fields::of(point.raw()).filter(|field| matches!(field.number, 4..=7));
-                    found.push(fields.map(|field| field.framed.to_vec()).collect::<Vec<_>>());
-                }
-            }
-        }
-        found.sort();
-        found
+    let (lanes, outcome) = encoder.encode(&[&request(points.clone()).encode_to_vec()]);
+    assert_eq!(outcome.points, 4);
+    let body = &lanes[0][0];
+    assert_eq!((body.written.series, body.written.histograms), (4, 4));
+    let (back, _) = crate::to_otlp::to_otlp(Version::V2, &body.plain().unwrap()).unwrap();
+    let back = ExportMetricsServiceRequest::decode(&back[..]).unwrap();
+    let metric = &back.resource_metrics[0].scope_metrics[0].metrics[0];
+    assert_eq!(metric.name, "h");
+    let Some(metric::Data::Histogram(histogram)) = &metric.data else {
+        panic!("{metric:?}")
     };
-    let want = histograms(&request.body);
-    assert!(!want.is_empty());
-    let (lanes, _) = encoder.encode(&[&request.body]);
-    let back: Vec<u8> = plain_bodies(&lanes)
-        .iter()
-        .flat_map(|plain| to_otlp(Version::V2, plain).unwrap().0)
-        .collect();
-    assert!(histograms(&back) == want);
+    assert_eq!(histogram.data_points[..3], points[..3]);
+    assert_eq!(histogram.data_points[3].flags, 1);
+    // 1.0 has no place for them.
+    assert_eq!(converted(body, Format::V1).unwrap().written, Written::default());
 }

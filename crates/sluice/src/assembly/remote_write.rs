@@ -6,8 +6,8 @@ use sluice_client as client;
 use sluice_pipeline::Exporter;
 use sluice_relabel::Rules;
 use sluice_remote_write::{
-    EncoderSettings, Format, Mapping, Promote, ReceiverSettings, RemoteWriteExporter, RemoteWriteExporterOptions,
-    Strategy,
+    EncoderSettings, Format, Mapping, Promote, ReceiverSettings, RemoteWriteExporter,
+    RemoteWriteExporterOptions, Strategy,
 };
 use sluice_server::{BodyLimits, ConnectionSettings, ServerTls, Shedder, Tenancy};
 use sluice_telemetry::Registry;
@@ -86,9 +86,7 @@ pub(super) fn exporter(
             lanes,
             max_body_bytes: exporter.max_batch_size_bytes,
             metadata: exporter.send_metadata,
-            max_delta_series: exporter
-                .delta_to_cumulative
-                .map_or(0, |delta| delta.max_streams),
+            max_delta_series: exporter.delta_to_cumulative.map_or(0, |delta| delta.max_streams),
             relabel: Rules::new(exporter.write_relabel_configs.clone()).map_err(|error| error.to_string())?,
         },
         ..Default::default()

@@ -544,11 +544,15 @@ fn check_identities(settings: &Settings, root: &Node, report: &mut Report) {
             Receiver::Otlp(otlp) => {
                 let grpc = otlp.grpc.as_ref().map(|grpc| grpc.auth.as_ref());
                 let http = otlp.http.as_ref().map(|http| http.auth.as_ref());
-                (&otlp.tenant, vec![("protocols.grpc", grpc), ("protocols.http", http)])
+                (
+                    &otlp.tenant,
+                    vec![("protocols.grpc", grpc), ("protocols.http", http)],
+                )
             }
-            Receiver::RemoteWrite(receiver) => {
-                (&receiver.tenant, vec![("the receiver", Some(receiver.auth.as_ref()))])
-            }
+            Receiver::RemoteWrite(receiver) => (
+                &receiver.tenant,
+                vec![("the receiver", Some(receiver.auth.as_ref()))],
+            ),
             Receiver::Nop => continue,
         };
         if !tenant.as_ref().is_some_and(|tenant| tenant.from_auth) {
