@@ -246,7 +246,10 @@ impl Gateway {
             let component = format!("receivers.{id}");
             #[cfg(feature = "remote-write")]
             if let Receiver::RemoteWrite(receiver) = receiver {
-                let listening = remote_write::listening(id, receiver, settings)
+                let listening = receivers::tenancy(id, receiver.tenant.as_ref(), &tenants, &registry)
+                    .and_then(|tenancy| {
+                        remote_write::listening(id, receiver, tenancy, shedder.as_ref(), settings)
+                    })
                     .map_err(|cause| StartError::new(&component, cause))?;
                 let service = RemoteWriteService::new(listening.service, gate.clone(), intake, &registry);
                 let task = gateway
