@@ -14,8 +14,11 @@
 //! begun. A write that failed is cut off; new payloads are refused for a moment, then tried again.
 
 mod body;
+mod dead_letter;
+mod export;
 mod inspect;
 mod log;
+mod lost;
 mod position;
 mod reader;
 mod record;
@@ -42,8 +45,11 @@ use crate::journal::Shared;
 use crate::state::{Released, State};
 use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
 pub(crate) use body::is_storable;
+pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
+pub use export::{Stored, Which, export};
 pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
 use reader::{Reader, Source};
+pub use record::Refusal;
 pub use recovery::Recovered;
 use spill::{Look, ReadFrom};
 pub(crate) use spill::{Place, Spill};
@@ -179,6 +185,8 @@ pub struct DiskReport {
     pub stored_bytes: u64,
     /// Places that could not be read since the start.
     pub damaged: u64,
+    /// Stored requests that are not there any more, once for each exporter that had not settled them.
+    pub lost: u64,
     /// Why it cannot be written, if it cannot.
     pub trouble: Option<String>,
 }
@@ -274,14 +282,14 @@ pub(crate) fn open(
     };
     let cursors = specs.len();
     let mut state = State::new(specs);
-    let (next_seq, positions, recovered) = recovery::recover(&source, &mut state)?;
+    let (numbers, positions, recovered) = recovery::recover(&source, &mut state)?;
     let spill = state.spilled();
     spill.most_kept_bytes = settings.kept_bytes;
     spill.most_in_flight_bytes = settings.in_flight_bytes;
     let now = settings.clock.now();
     let droppers = source.clone();
     let writer = Writer {
-        log: log::Log::new(source.clone(), next_seq, settings.segment_bytes, settings.seed),
+        log: log::Log::new(source.clone(), numbers, settings.segment_bytes, settings.seed),
         positions,
         codec: body::Codec::new(),
         sync: settings.sync,
@@ -429,6 +437,7 @@ impl DiskSide {
             kept_bytes: spill.kept_bytes,
             stored_bytes: self.stored_bytes.load(Ordering::Relaxed),
             damaged: spill.damaged,
+            lost: spill.lost,
             trouble: self.trouble.lock().as_ref().map(|trouble| trouble.reason.clone()),
         }
     }

@@ -11,7 +11,7 @@ use crate::{File, Filesystem, OpenMode};
 const MAGIC: [u8; 4] = *b"SLjC";
 const VERSION: u16 = 1;
 const SLOT_BYTES: usize = 4096;
-const FIXED_BYTES: usize = 32;
+const FIXED_BYTES: usize = 40;
 const RANGE_BYTES: usize = 16;
 
 /// What has been settled.
@@ -21,6 +21,15 @@ pub(crate) struct Position {
     pub floor: u64,
     /// And these above it, in order.
     pub settled: Vec<Range<u64>>,
+    /// The number behind the last record that was there when this was written: those that are missing later were lost.
+    pub end: u64,
+}
+
+impl Position {
+    /// Whether a record is settled.
+    pub fn is_settled(&self, seq: u64) -> bool {
+        seq < self.floor || self.settled.iter().any(|range| range.contains(&seq))
+    }
 }
 
 /// One exporter's file.
@@ -142,6 +151,7 @@ fn encode(generation: u64, exporter: &str, position: &Position) -> Vec<u8> {
     bytes[12..16].copy_from_slice(&(ranges.len() as u32).to_le_bytes());
     bytes[16..24].copy_from_slice(&generation.to_le_bytes());
     bytes[24..32].copy_from_slice(&position.floor.to_le_bytes());
+    bytes[32..40].copy_from_slice(&position.end.to_le_bytes());
     let mut at = FIXED_BYTES;
     bytes[at..at + name.len()].copy_from_slice(name);
     at += name.len();
@@ -171,6 +181,7 @@ fn parse(bytes: &[u8], exporter: &str) -> Option<(u64, Position)> {
     let position = Position {
         floor: u64_at(bytes, 24),
         settled: settled.map(|two| u64_at(two, 0)..u64_at(two, 8)).collect(),
+        end: u64_at(bytes, 32),
     };
     Some((u64_at(bytes, 16), position))
 }
@@ -192,6 +203,7 @@ mod tests {
         Position {
             floor,
             settled: vec![floor + 2..floor + 5, floor + 9..floor + 10],
+            end: floor + 20,
         }
     }
 
@@ -231,6 +243,7 @@ mod tests {
         let many = Position {
             floor: 1,
             settled: (1..1000).map(|n| n * 10..n * 10 + 5).collect(),
+            end: 10_000,
         };
         PositionFile::create(&disk, path, "a", &many).unwrap();
         let (_, read) = PositionFile::open(&disk, path, "a").unwrap().unwrap();

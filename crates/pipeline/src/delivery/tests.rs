@@ -99,6 +99,7 @@ async fn run(
         retry,
         max_in_flight: 4,
         latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+        dead_letters: None,
     };
     let start = Instant::now();
     deliver(
