@@ -14,6 +14,8 @@
 //! begun. A write that failed is cut off; new payloads are refused for a moment, then tried again.
 
 mod body;
+#[cfg(test)]
+mod corruption;
 mod dead_letter;
 mod export;
 mod inspect;
@@ -23,6 +25,7 @@ mod position;
 mod reader;
 mod record;
 mod recovery;
+mod repair;
 mod scan;
 mod segment;
 #[cfg(test)]
@@ -51,6 +54,7 @@ pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journa
 use reader::{Reader, Source};
 pub use record::Refusal;
 pub use recovery::Recovered;
+pub use repair::{Repaired, repair};
 use spill::{Look, ReadFrom};
 pub(crate) use spill::{Place, Spill};
 pub(crate) use writer::Pending;
@@ -58,6 +62,9 @@ use writer::{Queue, Trouble, Writer};
 
 /// A segment that has grown beyond this is sealed, and the next is begun: what is scanned after a crash, and what is freed at once.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// The file that is locked for as long as a process has the journal open.
+const LOCK_NAME: &str = "LOCK";
 
 /// Between two attempts to get the lock of a directory.
 const LOCK_RETRY: Duration = Duration::from_millis(50);
@@ -236,7 +243,7 @@ fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn Fil
     filesystem.create_directories(&directory).map_err(failed)?;
     // Names of directories survive a crash like those of files; where this is not allowed, they are older anyway.
     let _ = filesystem.sync_directory(given);
-    let path = directory.join("LOCK");
+    let path = directory.join(LOCK_NAME);
     let file = filesystem
         .open(&path, OpenMode::Write)
         .map_err(|error| OpenError::Io {

@@ -45,8 +45,8 @@ mod settle;
 const MAX_REFUSED_PROBES: u32 = 2;
 
 /// Requests that looking for the bad items in the payloads of one batch may cost. One bad item in 8192 is found with 26; with
-/// many, what is left is a dead letter in pieces that hold good items too.
-const MAX_ITEM_BISECTION: u32 = 64;
+/// many, what is left is given up in pieces that may hold good items too.
+const MAX_ITEM_BISECTION: u32 = 32;
 
 /// How long a request under way may take to finish when its queue stays on disk: longer than any destination that works
 /// needs. What is cut off then is sent again by the next process.
@@ -184,6 +184,14 @@ pub async fn deliver(
     delivery.exporter.shutdown().await;
 }
 
+/// The search for what is bad in one batch.
+struct Search {
+    /// Between items.
+    requests_left: u32,
+    /// The payload that was refused last.
+    blamed: Option<u64>,
+}
+
 /// A place in the in-flight window, given back however its task ends.
 struct Place<'a>(&'a Delivery);
 
@@ -239,10 +247,13 @@ impl Delivery {
     async fn send(self: Arc<Self>, tracked: Tracked) {
         let _place = Place::take(&self);
         let mut work = vec![tracked];
-        let mut bisections = MAX_ITEM_BISECTION;
+        let mut search = Search {
+            requests_left: MAX_ITEM_BISECTION,
+            blamed: None,
+        };
         // Depth first, head first: order is kept, and the list stays as short as the bisection is deep.
         while let Some(tracked) = work.pop() {
-            self.send_one(tracked, &mut work, &mut bisections).await;
+            self.send_one(tracked, &mut work, &mut search).await;
         }
     }
 
@@ -266,7 +277,7 @@ impl Delivery {
     }
 
     /// Sends `tracked` until it is settled or left, or pushes its halves to `work`.
-    async fn send_one(&self, tracked: Tracked, work: &mut Vec<Tracked>, bisections: &mut u32) {
+    async fn send_one(&self, tracked: Tracked, work: &mut Vec<Tracked>, search: &mut Search) {
         let started = Instant::now();
         let mut attempt = 0;
         let mut refused_probes = 0;
@@ -318,15 +329,15 @@ impl Delivery {
                 }
                 Verdict::PayloadFault { reason } => {
                     let between_items = tracked.sources.len() == 1;
-                    if !between_items || *bisections >= 2 && tracked.batch.items() > 1 {
+                    if !between_items || search.requests_left >= 2 && tracked.batch.items() > 1 {
                         if probe {
                             self.gate.lock().probe_inconclusive(Instant::now());
                             self.gate_changed.notify_waiters();
                         }
-                        *bisections -= if between_items { 2 } else { 0 };
+                        search.requests_left -= if between_items { 2 } else { 0 };
                         return self.halve_or_refuse(tracked, work, &reason).await;
                     }
-                    if !self.gate.lock().payload_refused() {
+                    if !self.blames_endpoint(&tracked, search) {
                         return self.refused(&tracked, &reason).await;
                     }
                     // Held, and this payload is the probe: others must have their turn at probing, or a
@@ -341,6 +352,16 @@ impl Delivery {
                 }
                 Verdict::EndpointFault { reason } => self.hold(probe, &reason),
             }
+        }
+    }
+
+    /// Whether one more payload that is refused is the destination's fault. Its pieces count as one.
+    fn blames_endpoint(&self, tracked: &Tracked, search: &mut Search) -> bool {
+        let seq = tracked.sources.first().map(|source| source.seq);
+        let mut gate = self.gate.lock();
+        match std::mem::replace(&mut search.blamed, seq) == seq {
+            true => gate.is_held(),
+            false => gate.payload_refused(),
         }
     }
 

@@ -177,7 +177,9 @@ impl Open {
                     path = %path.display(), most_bytes,
                     "the oldest dead letters were removed: there are more than are kept"
                 ),
-                Err(error) => tracing::warn!(path = %path.display(), %error, "dead letters could not be removed"),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "dead letters could not be removed")
+                }
             }
         }
     }
@@ -249,7 +251,13 @@ mod tests {
     fn letters_are_kept_with_their_reason_until_there_are_too_many() {
         let disk = SimulatedDisk::default();
         let kept = letters(&disk);
-        assert!(!disk.list(std::path::Path::new("/")).unwrap().contains(&"spool".into()), "nothing is made in vain");
+        assert!(
+            !disk
+                .list(std::path::Path::new("/"))
+                .unwrap()
+                .contains(&"spool".into()),
+            "nothing is made in vain"
+        );
         keep(&kept, "one").unwrap();
         disk.fail(Operation::Sync, Fault::Io, 1);
         keep(&kept, "two").unwrap_err();
@@ -260,7 +268,10 @@ mod tests {
         let texts: Vec<_> = found.iter().map(|stored| &stored.body[..]).collect();
         assert_eq!(texts, [&b"one"[..], b"three"]);
         let refusal = found[1].refusal.clone().unwrap();
-        assert_eq!((refusal.exporter.as_str(), refusal.reason.as_str()), ("otlphttp/x", "HTTP 400: three"));
+        assert_eq!(
+            (refusal.exporter.as_str(), refusal.reason.as_str()),
+            ("otlphttp/x", "HTTP 400: three")
+        );
         assert_eq!((found[1].items, found[1].signal), (2, Signal::Logs));
 
         let again = letters(&disk);

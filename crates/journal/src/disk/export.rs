@@ -64,7 +64,10 @@ pub fn export(
     let mut damaged = 0;
     for id in ids {
         let file = filesystem.open(&directory.join(id.file_name()), OpenMode::Read)?;
-        let (end, begin) = (file.size_bytes()?, Beginning::records_at(Beginning::read(&*file, id)));
+        let (end, begin) = (
+            file.size_bytes()?,
+            Beginning::records_at(Beginning::read(&*file, id)),
+        );
         let mut scan = Scan::new(file.into(), id.epoch, begin, end);
         while let Some(found) = scan.next(true) {
             let header = match found {
@@ -103,7 +106,9 @@ fn positions(filesystem: &dyn Filesystem, directory: &Path, which: &Which) -> io
     let mut names = filesystem.list(directory)?;
     match which {
         Which::All => return Ok(Vec::new()),
-        Which::Waiting => names.retain(|name| name.to_str().is_some_and(|name| name.ends_with(CURSOR_SUFFIX))),
+        Which::Waiting => {
+            names.retain(|name| name.to_str().is_some_and(|name| name.ends_with(CURSOR_SUFFIX)))
+        }
         Which::WaitingFor(exporter) => {
             let wanted = cursor_name(exporter);
             names.retain(|name| name == wanted.as_str());

@@ -150,8 +150,9 @@ impl Inspection {
     fn missing(&mut self, numbers: Range<u64>, floor: u64, place: &str) {
         let (first, last) = (numbers.start.max(floor), numbers.end.saturating_sub(1));
         if first <= last {
-            self.problems
-                .push(format!("the requests numbered {first} to {last} are missing {place}"));
+            self.problems.push(format!(
+                "the requests numbered {first} to {last} are missing {place}"
+            ));
         }
     }
 
@@ -206,13 +207,10 @@ impl Inspection {
             }
         }
         let count = |contents: &Contents| {
-            contents
-                .tally
-                .iter()
-                .fold(Cost::default(), |mut sum, (_, cost)| {
-                    sum.add(cost);
-                    sum
-                })
+            contents.tally.iter().fold(Cost::default(), |mut sum, (_, cost)| {
+                sum.add(cost);
+                sum
+            })
         };
         let total = count(&contents);
         if let Some((footer, _)) = &sealed

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use sluice_payload::{Encoding, Payload};
 
 use super::reader::Source;
-use super::recovery::Numbers;
 use super::record::{ALIGNMENT, Header, Kind, Refusal};
+use super::recovery::Numbers;
 use super::segment::{Contents, HEADER_BYTES, SegmentId, nanos, tenant_name};
 use super::spill::Place;
 use crate::{File, OpenMode};

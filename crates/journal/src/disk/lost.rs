@@ -60,7 +60,14 @@ mod tests {
             end: 30,
         };
         let mut missing = Missing::default();
-        for (range, lost) in [(1..10, 0), (8..12, 2), (11..15, 2), (19..26, 2), (40..40, 0), (26..30, 4)] {
+        for (range, lost) in [
+            (1..10, 0),
+            (8..12, 2),
+            (11..15, 2),
+            (19..26, 2),
+            (40..40, 0),
+            (26..30, 4),
+        ] {
             let mut one = Missing::default();
             one.add(range.clone());
             assert_eq!(one.lost_to(&position), lost, "{range:?}");

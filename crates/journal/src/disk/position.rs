@@ -54,6 +54,8 @@ impl PositionFile {
         let file = filesystem.open(&unnamed, OpenMode::Write)?;
         file.truncate(0)?;
         let mut position_file = Self::with(file, exporter);
+        // Both slots, so that an empty one is a damaged one.
+        position_file.write(position)?;
         position_file.write(position)?;
         position_file.sync()?;
         filesystem.rename(&unnamed, path)?;
@@ -85,6 +87,10 @@ impl PositionFile {
             position_file.generation = generation;
             position
         });
+        if position.is_none() {
+            // One that was cut short could be sound again once the file is longer, and count.
+            position_file.file.truncate(0)?;
+        }
         Ok(Some((position_file, position)))
     }
 
@@ -132,8 +138,7 @@ fn read_slots(file: &dyn File, exporter: &str) -> (Option<(u64, Position)>, usiz
                 newest = Some(found)
             }
             Some(_) => {}
-            // One that was never written is not damaged.
-            None => damaged += usize::from(bytes.iter().any(|byte| *byte != 0)),
+            None => damaged += 1,
         }
     }
     (newest, damaged)
@@ -225,13 +230,35 @@ mod tests {
         for floor in [70, 700] {
             file.write(&position(floor)).unwrap();
         }
-        let read = |exporter| PositionFile::open(&disk, path, exporter).unwrap().unwrap().1;
+        let read = |exporter| {
+            let file = disk.open(path, OpenMode::Read).unwrap();
+            super::read(&*file, exporter).0
+        };
         assert_eq!(read("a"), Some(position(700)));
         assert_eq!(read("b"), None, "it is somebody else's");
-        flip(&disk, path, SLOT_BYTES as u64 + 40);
+        flip(&disk, path, 40);
         assert_eq!(read("a"), Some(position(70)));
-        flip(&disk, path, 25);
+        flip(&disk, path, SLOT_BYTES as u64 + 25);
         assert_eq!(read("a"), None);
+    }
+
+    /// Scenario: a file is cut short within the zeros of its first slot; the exporter begins anew and writes its position.
+    /// Guarantees: the old slot does not come back when the file grows over it.
+    #[test]
+    fn a_slot_that_was_cut_stays_lost() {
+        let disk = SimulatedDisk::default();
+        let path = Path::new("/a.cursor");
+        let mut file = PositionFile::create(&disk, path, "a", &position(7)).unwrap();
+        file.write(&position(70)).unwrap();
+        file.write(&position(700)).unwrap();
+        disk.damage(path, |bytes| bytes.truncate(1000));
+        let (mut file, position_before) = PositionFile::open(&disk, path, "a").unwrap().unwrap();
+        assert_eq!(position_before, None);
+        file.write(&position(3)).unwrap();
+        assert_eq!(
+            PositionFile::open(&disk, path, "a").unwrap().unwrap().1,
+            Some(position(3))
+        );
     }
 
     /// Scenario: more ranges than a slot holds.

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
+
+use sluice_payload::Tenants;
 
 use super::lost::{Missing, between};
 use super::position::{Position, PositionFile};
@@ -17,7 +20,7 @@ use super::segment::{Beginning, Contents, HEADER_BYTES, SegmentId, Tally, tenant
 use super::spill::{Lag, Place, Segment, Spill};
 use super::{OpenError, escape};
 use crate::state::State;
-use crate::{File, OpenMode};
+use crate::{File, Filesystem, OpenMode};
 
 /// Ends the names of positions.
 pub(crate) const CURSOR_SUFFIX: &str = ".cursor";
@@ -87,7 +90,9 @@ pub(crate) fn recover(
         found.highest = found.highest.max(behind.max(position.end).saturating_sub(1));
         end = end.max(position.end);
     }
-    found.missing.add(between(found.last, found.is_whole, end.saturating_sub(1)));
+    found
+        .missing
+        .add(between(found.last, found.is_whole, end.saturating_sub(1)));
     let numbers = Numbers {
         next: found.highest + 1,
         last: found.last,
@@ -108,9 +113,19 @@ pub(crate) fn recover(
         mut missing,
         ..
     } = found;
-    let lags = place(source, state, &mut segments, &positions, &mut missing, &mut report).map_err(failed)?;
+    let lags = place(
+        source,
+        state,
+        &mut segments,
+        &positions,
+        &mut missing,
+        &mut report,
+    )
+    .map_err(failed)?;
     // Of one that is not known, nobody knows what it had settled.
-    let known = positions.iter().filter(|position| **position != Position::default());
+    let known = positions
+        .iter()
+        .filter(|position| **position != Position::default());
     report.lost = known.map(|position| missing.lost_to(position)).sum();
     report.records = (0..state.cursor_count())
         .map(|index| state.cursors[index].backlog.requests)
@@ -175,7 +190,8 @@ pub(crate) fn look_through(source: &Source) -> Result<LookedThrough, OpenError> 
             continue;
         };
         if let Some(beginning) = one.beginning {
-            all.missing.add(between(all.last, all.is_whole, beginning.follows));
+            all.missing
+                .add(between(all.last, all.is_whole, beginning.follows));
         }
         let contents = &one.segment.contents;
         all.highest = all.highest.max(id.first).max(contents.last);
@@ -298,7 +314,8 @@ fn look_into(
         damaged,
     };
     // The next start need not scan it again. Without space for it, or on a read-only disk, it will.
-    if let Ok(size_bytes) = seal(source, &segment) {
+    let (filesystem, contents) = (&*source.filesystem, &segment.contents);
+    if let Ok(size_bytes) = seal(filesystem, &path, id, contents, segment.end, &source.tenants) {
         segment.size_bytes = size_bytes;
     }
     Ok(Some(LookedInto {
@@ -308,18 +325,25 @@ fn look_into(
     }))
 }
 
-fn seal(source: &Source, segment: &Segment) -> io::Result<u64> {
-    let path = source.directory.join(segment.id.file_name());
-    let file = source.filesystem.open(&path, OpenMode::Write)?;
+/// Gives a segment whose records end at `end` a footer; returns its size.
+pub(crate) fn seal(
+    filesystem: &dyn Filesystem,
+    path: &Path,
+    id: SegmentId,
+    contents: &Contents,
+    end: u64,
+    tenants: &Tenants,
+) -> io::Result<u64> {
+    let file = filesystem.open(path, OpenMode::Write)?;
     // A torn end is cut off; damage that has records behind it stays where it is.
-    file.truncate(segment.end)?;
-    let footer = segment.contents.seal(segment.id, segment.end, &source.tenants);
-    let written = super::log::write_all(&*file, &mut [io::IoSlice::new(&footer)], segment.end);
+    file.truncate(end)?;
+    let footer = contents.seal(id, end, tenants);
+    let written = super::log::write_all(&*file, &mut [io::IoSlice::new(&footer)], end);
     if let Err(error) = written.and_then(|()| file.sync_data()) {
-        let _ = file.truncate(segment.end);
+        let _ = file.truncate(end);
         return Err(error);
     }
-    Ok(segment.end + footer.len() as u64)
+    Ok(end + footer.len() as u64)
 }
 
 /// Walks through a segment.

@@ -215,7 +215,9 @@ impl Contents {
             return Ok(None);
         };
         let body = footer.get(header.body()).unwrap_or_default();
-        if header.kind != Kind::Footer || crc32c::crc32c(body) != header.body_crc {
+        let padding = footer.get(header.body().end..).unwrap_or_default();
+        let is_sound = crc32c::crc32c(body) == header.body_crc && padding.iter().all(|byte| *byte == 0);
+        if header.kind != Kind::Footer || !is_sound {
             return Ok(None);
         }
         Ok(parse_footer(body, tenants).map(|contents| (contents, begins)))

@@ -25,7 +25,8 @@ const STEPS: u64 = 120;
 const EXPORTERS: [&str; 2] = ["a", "b"];
 const IN_FLIGHT_BYTES: u64 = 20_000;
 
-struct Random(u64);
+/// Numbers that look random (splitmix64).
+pub(super) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -36,7 +37,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
@@ -344,9 +345,7 @@ impl World {
     /// What is in this part of a segment may be lost.
     fn forgive(&mut self, path: &std::path::Path, id: SegmentId, size: u64, range: std::ops::Range<u64>) {
         // A copy: the disk itself may fail just now.
-        let copy = SimulatedDisk::default();
-        let file = copy.open(std::path::Path::new("/copy"), OpenMode::Write).unwrap();
-        file.write_at(&self.disk.content(path).unwrap(), 0).unwrap();
+        let file = self.disk.copy().open(path, OpenMode::Read).unwrap();
         let mut scan = Scan::new(file.into(), id.epoch, HEADER_BYTES, size);
         while let Some(found) = scan.next(true) {
             if let Found::Record(header, offset) = found

@@ -49,8 +49,9 @@ impl Delivery {
                 permit: None,
             })
             .collect();
-        let keeping =
-            tokio::task::spawn_blocking(move || payloads.iter().try_for_each(|one| letters.keep(one, &refusal)));
+        let keeping = tokio::task::spawn_blocking(move || {
+            payloads.iter().try_for_each(|one| letters.keep(one, &refusal))
+        });
         match keeping.await {
             Ok(Ok(())) => (true, None),
             Ok(Err(error)) => (false, Some(error)),
