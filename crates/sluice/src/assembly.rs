@@ -157,12 +157,18 @@ impl Gateway {
                 .iter()
                 .filter_map(|id| built.get(id)?.passes_through());
             let opened = storage::open(settings, pipeline, specs, shares, frames.collect(), &tenants);
-            let (journal, cursors) =
-                opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
+            let storage::Opened {
+                journal,
+                cursors,
+                dead_letters,
+            } = opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             pressure.journals.push(journal.clone());
             for ((id, cursor), latency) in pipeline.exporters.iter().zip(cursors).zip(latencies) {
                 let Some(exporter) = built.get(id) else { continue };
-                let delivery = delivery_settings(settings, pipeline, id, latency);
+                let delivery = DeliverySettings {
+                    dead_letters: dead_letters.clone(),
+                    ..delivery_settings(settings, pipeline, id, latency)
+                };
                 let task = deliver(
                     cursor,
                     pipeline.signal,
@@ -500,6 +506,7 @@ fn delivery_settings(
         retry,
         max_in_flight,
         latency,
+        dead_letters: None,
     }
 }
 
