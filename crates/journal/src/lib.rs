@@ -30,7 +30,7 @@ pub use confirm::{Confirm, Confirmed};
 pub use cursor::{Cursor, Entry};
 pub use disk::{
     DiskReport, DiskSettings, Durability, InspectedCursor, InspectedSegment, Inspection, NotPersisted,
-    OpenError, Recovered, SEGMENT_BYTES, SyncPolicy, inspect, journals,
+    OpenError, Recovered, SEGMENT_BYTES, SyncPolicy, directory_of, escape, inspect, journals,
 };
 pub use fs::{Disk, File, Filesystem, OpenMode};
 pub use journal::{Appended, CursorReport, Journal, Space};

@@ -28,8 +28,8 @@ pub use attributes::Repairs;
 pub use file::FileSettings;
 pub(crate) use file::TableFile;
 pub use promote::{ColumnType, Level, Promotion};
-pub use table::Table;
 pub(crate) use table::Rows;
+pub use table::Table;
 pub(crate) use walk::{Sink, Walker};
 
 /// A file could not be written.

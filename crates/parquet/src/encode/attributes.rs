@@ -86,7 +86,12 @@ impl Pairs {
                     Some(text) => {
                         repairs.invalid_texts += 1;
                         let text = String::from_utf8_lossy(text);
-                        self.push(attribute.key_bytes(), Some(Value::String(&text)), &mut seen, repairs);
+                        self.push(
+                            attribute.key_bytes(),
+                            Some(Value::String(&text)),
+                            &mut seen,
+                            repairs,
+                        );
                         continue;
                     }
                     None => Some(Value::String("")),

@@ -65,7 +65,11 @@ impl Default for FileSettings {
 }
 
 impl FileSettings {
-    fn properties(&self, table: Table, sorted: Option<Vec<SortingColumn>>) -> Result<WriterProperties, EncodeError> {
+    fn properties(
+        &self,
+        table: Table,
+        sorted: Option<Vec<SortingColumn>>,
+    ) -> Result<WriterProperties, EncodeError> {
         let column = |name: &str| ColumnPath::from(name);
         let mut properties = WriterProperties::builder()
             .set_writer_version(WriterVersion::PARQUET_1_0)

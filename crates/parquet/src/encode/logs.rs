@@ -57,8 +57,7 @@ impl Logs {
 
     pub fn push(&mut self, source: &Source, record: &LogRecord<'_>, repairs: &mut Repairs) {
         let (mut time, mut observed, mut severity, mut flags, mut dropped) = (0, 0, 0, 0, 0);
-        let (mut severity_text, mut trace_id, mut span_id, mut event_name): (&[u8], &[u8], &[u8], &[u8]) =
-            (&[], &[], &[], &[]);
+        let [mut severity_text, mut trace_id, mut span_id, mut event_name]: [&[u8]; 4] = [&[]; 4];
         for field in Fields::of(record.raw()) {
             let bytes = || field.bytes().unwrap_or_default();
             match field.number {

@@ -196,8 +196,13 @@ impl Exemplars {
         exemplar.put_nullable(4903, "value_int", self.int.finish());
         exemplar.put_nullable(4904, "trace_id", self.trace_id.finish(repaired));
         exemplar.put_nullable(4905, "span_id", self.span_id.finish(repaired));
-        self.attributes
-            .finish(&mut exemplar, 4906, "filtered_attributes", "filtered_attr_types", repaired)?;
+        self.attributes.finish(
+            &mut exemplar,
+            4906,
+            "filtered_attributes",
+            "filtered_attr_types",
+            repaired,
+        )?;
         columns.put(49, "exemplars", self.ends.lists(4900, exemplar.into_structs()?)?);
         Ok(())
     }

@@ -368,7 +368,11 @@ impl SummaryPoints {
         let mut quantile = Columns::default();
         quantile.put(2201, "quantile", self.quantile.finish());
         quantile.put(2202, "value", self.value.finish());
-        columns.put(22, "quantile_values", self.ends.lists(2200, quantile.into_structs()?)?);
+        columns.put(
+            22,
+            "quantile_values",
+            self.ends.lists(2200, quantile.into_structs()?)?,
+        );
         self.point.end(&mut columns, repaired)?;
         Ok(columns)
     }

@@ -113,10 +113,23 @@ impl SourceColumns {
 
     pub fn finish(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
         columns.put_nullable(60, "service_name", self.service_name.finish(repaired));
-        self.resource
-            .finish(columns, 61, "resource_attributes", "resource_attr_types", repaired)?;
-        columns.put(63, "resource_dropped_attributes_count", self.resource_dropped.finish());
-        columns.put_nullable(64, "resource_schema_url", self.resource_schema_url.finish(repaired));
+        self.resource.finish(
+            columns,
+            61,
+            "resource_attributes",
+            "resource_attr_types",
+            repaired,
+        )?;
+        columns.put(
+            63,
+            "resource_dropped_attributes_count",
+            self.resource_dropped.finish(),
+        );
+        columns.put_nullable(
+            64,
+            "resource_schema_url",
+            self.resource_schema_url.finish(repaired),
+        );
         columns.put_nullable(65, "scope_name", self.scope_name.finish(repaired));
         columns.put_nullable(66, "scope_version", self.scope_version.finish(repaired));
         self.scope

@@ -60,8 +60,7 @@ impl Spans {
     pub fn push(&mut self, source: &Source, span: &Span<'_>, repairs: &mut Repairs) {
         let (mut start, mut end, mut kind, mut flags) = (0u64, 0u64, 0, 0);
         let (mut dropped, mut dropped_events, mut dropped_links) = (0, 0, 0);
-        let (mut trace_id, mut span_id, mut parent, mut state, mut name): (&[u8], &[u8], &[u8], &[u8], &[u8]) =
-            (&[], &[], &[], &[], &[]);
+        let [mut trace_id, mut span_id, mut parent, mut state, mut name]: [&[u8]; 5] = [&[]; 5];
         let (mut events, mut links) = (0, 0);
         let (mut status_code, mut status_message): (i32, &[u8]) = (0, &[]);
         for field in Fields::of(span.raw()) {

@@ -51,7 +51,8 @@ impl Walker {
                 }
                 for span in scope.spans() {
                     let size = bytes + span.raw().len();
-                    let Rows::Spans(spans) = sink.open(Table::Spans, span.start_time_unix_nano(), size)? else {
+                    let Rows::Spans(spans) = sink.open(Table::Spans, span.start_time_unix_nano(), size)?
+                    else {
                         return Err(mixed_up());
                     };
                     spans.push(&self.source, &span, &mut self.repairs);
