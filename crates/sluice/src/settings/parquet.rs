@@ -96,7 +96,7 @@ pub enum PartitionBy {
 }
 
 /// `s3uploader`, as in the Collector's awss3 exporter.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct S3Uploader {
     /// The region; absent: `AWS_REGION`, or us-east-1.
@@ -131,34 +131,6 @@ pub struct S3Uploader {
     retry_max_attempts: Option<IgnoredAny>,
     retry_max_backoff: Option<IgnoredAny>,
     unique_key_func_name: Option<IgnoredAny>,
-}
-
-impl Default for S3Uploader {
-    fn default() -> Self {
-        Self {
-            region: String::new(),
-            s3_bucket: String::new(),
-            s3_prefix: String::new(),
-            endpoint: None,
-            s3_force_path_style: false,
-            disable_ssl: false,
-            access_key_id: None,
-            secret_access_key: None,
-            session_token: None,
-            role_arn: None,
-            storage_class: None,
-            s3_partition_format: None,
-            s3_partition: None,
-            s3_base_prefix: None,
-            file_prefix: None,
-            compression: None,
-            acl: None,
-            retry_mode: None,
-            retry_max_attempts: None,
-            retry_max_backoff: None,
-            unique_key_func_name: None,
-        }
-    }
 }
 
 /// An attribute with a column of its own.
