@@ -173,7 +173,16 @@ impl Bucket {
 }
 
 fn said(error: &Error) -> Sent {
-    let text = error.to_string();
+    let mut text = error.to_string();
+    // What the store said is below what that means.
+    let mut source = std::error::Error::source(error);
+    while let Some(below) = source {
+        let below_text = below.to_string();
+        if !text.contains(&below_text) {
+            text = format!("{text}: {below_text}");
+        }
+        source = below.source();
+    }
     match error {
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } | Error::NotFound { .. } => {
             Sent::Refused(text)
