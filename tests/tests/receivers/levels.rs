@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sluice_loadgen::{Generator, RemoteWrite, Signal, Spec};
 use sluice_tests::{
-    Answer, Config, Gateway, Kind, Reply, Sink, code, eventually, frame, grpc_call, post, sample, snappy_block,
+    Answer, Config, Gateway, Kind, Reply, Sink, code, eventually, frame, grpc_call, post, sample,
+    snappy_block,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
