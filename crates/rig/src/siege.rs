@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use sluice_loadgen::{Signal, Spec};
 
-use crate::compare::process::{Process, usable_cores};
+use crate::compare::process::{Process, listens, usable_cores};
 use crate::control;
 use crate::load::{self, LoadReport, Pace, Plan};
 use crate::units;
@@ -278,6 +278,13 @@ fn raise_open_files() -> Result<(), String> {
 
 impl Siege<'_> {
     fn run(&self) -> Result<String, String> {
+        for port in (0..4).map(|distance| self.args.base_port + distance) {
+            if listens(port) {
+                return Err(format!(
+                    "port {port} is taken: end what listens there, or choose others with --base-port"
+                ));
+            }
+        }
         let mut gateway = self.start()?;
         let mut text = format!(
             "### {}: {} MiB and {} cores, {} s a phase\n\n{HEADER}",

@@ -37,7 +37,7 @@ use sluice_payload::Signal;
 pub use admission::{Admission, AdmissionMode};
 pub use catalogue::{ComponentInfo, Kind, Stability, components};
 pub use exporters::{
-    BodyEncoding, ClientKeepalive, Exporter, HttpProtocol, OtlpGrpcExporter, OtlpHttpExporter,
+    Balance, BodyEncoding, ClientKeepalive, Exporter, HttpProtocol, OtlpGrpcExporter, OtlpHttpExporter,
 };
 pub use extensions::{
     BasicAuth, BasicClient, BearerTokenAuth, Extension, FileStorage, HealthBodies, HealthCheck, Zpages,

@@ -250,9 +250,12 @@ impl State {
         }
     }
 
-    /// Nothing more is written to a segment; its size, if it was sealed.
+    /// Nothing more is written to a segment; its size, if it was sealed. Positions are written with it, so that they say how
+    /// far the journal goes even where nothing is delivered.
     pub(crate) fn close_segment(&mut self, first: u64, size_bytes: Option<u64>) {
-        if let Some(segment) = self.spilled().segments.get_mut(&first) {
+        let spill = self.spilled();
+        spill.lags.iter_mut().for_each(|lag| lag.moved = true);
+        if let Some(segment) = spill.segments.get_mut(&first) {
             segment.closed = true;
             segment.size_bytes = size_bytes.unwrap_or(segment.size_bytes);
         }
