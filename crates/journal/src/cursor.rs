@@ -81,6 +81,14 @@ impl Cursor {
         }
     }
 
+    /// Waits until the journal is closed and keeps what is not settled for the next process; one in memory never does.
+    pub async fn kept_for_later(&self) {
+        match self.shared.disk {
+            Some(_) => self.shared.closed().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Settles items of payloads this cursor was handed; a payload is done when all its items are.
     pub fn settle(&self, settled: &[Settled]) {
         let mut released = Released::new();

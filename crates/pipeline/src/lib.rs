@@ -17,7 +17,7 @@ mod retry;
 mod window;
 
 pub use batcher::{BatchSettings, Sizer, contiguous, kind};
-pub use delivery::{DeliverySettings, deliver};
+pub use delivery::{DeliverySettings, LEAVING_GRACE, deliver};
 pub use exporter::{Batch, Export, Exporter, Part, Verdict};
 pub use gate::{FIRST_PROBE, MAX_PAYLOAD_FAULTS_IN_A_ROW, MAX_PROBE_INTERVAL};
 pub use intake::{AckLevel, Intake, NotTaken, Route, Taken};

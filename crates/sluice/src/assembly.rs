@@ -170,8 +170,11 @@ impl Gateway {
             #[cfg(feature = "parquet")]
             let limits: Vec<Limits> = specs.iter().map(|spec| spec.limits).collect();
             let opened = storage::open(settings, pipeline, specs, shares, frames.collect(), &tenants);
-            let (journal, cursors) =
-                opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
+            let storage::Opened {
+                journal,
+                cursors,
+                dead_letters,
+            } = opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             pressure.journals.push(journal.clone());
             for (index, ((id, cursor), latency)) in
                 pipeline.exporters.iter().zip(cursors).zip(latencies).enumerate()
@@ -194,7 +197,10 @@ impl Gateway {
                 }
                 let _ = index;
                 let Some(exporter) = built.get(id) else { continue };
-                let delivery = delivery_settings(settings, pipeline, id, latency);
+                let delivery = DeliverySettings {
+                    dead_letters: dead_letters.clone(),
+                    ..delivery_settings(settings, pipeline, id, latency)
+                };
                 let task = deliver(
                     cursor,
                     pipeline.signal,
@@ -278,7 +284,10 @@ impl Gateway {
             let component = format!("receivers.{id}");
             #[cfg(feature = "remote-write")]
             if let Receiver::RemoteWrite(receiver) = receiver {
-                let listening = remote_write::listening(id, receiver, settings)
+                let listening = receivers::tenancy(id, receiver.tenant.as_ref(), &tenants, &registry)
+                    .and_then(|tenancy| {
+                        remote_write::listening(id, receiver, tenancy, shedder.as_ref(), settings)
+                    })
                     .map_err(|cause| StartError::new(&component, cause))?;
                 let service = RemoteWriteService::new(listening.service, gate.clone(), intake, &registry);
                 let task = gateway
@@ -522,6 +531,7 @@ fn delivery_settings(
         retry,
         max_in_flight,
         latency,
+        dead_letters: None,
     }
 }
 

@@ -59,8 +59,8 @@ pub use receivers::{
 };
 pub use redact::{is_secret, print_config};
 pub use remote_write::{
-    ProtobufMessage, RemoteWriteExporter, RemoteWriteQueue, RemoteWriteReceiver, ResourceToTelemetry, Switch,
-    TranslationStrategy,
+    DeltaToCumulative, ProtobufMessage, RemoteWriteExporter, RemoteWriteQueue, RemoteWriteReceiver,
+    ResourceToTelemetry, Switch, TranslationStrategy,
 };
 pub use service::{LogEncoding, LogLevel, Logs, Metrics, Telemetry};
 pub use sluice_memory::MemoryLimit;

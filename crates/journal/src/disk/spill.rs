@@ -72,6 +72,10 @@ pub(crate) struct Spill {
     pub most_in_flight_bytes: u64,
     /// Records, or runs of bytes, that could not be read.
     pub damaged: u64,
+    /// Records that a cursor waited for and that are not there, once for each such cursor.
+    pub lost: u64,
+    /// The number behind the last record that is there, or was taken in.
+    pub stored_until: u64,
 }
 
 /// A record as a reader found it.
@@ -136,6 +140,7 @@ impl State {
         let (tenant, retained) = (payload.tenant, payload.retained_bytes());
         self.insert(seq, place, payload, cost, confirm);
         let spill = self.spilled();
+        spill.stored_until = seq + 1;
         spill.kept_bytes += retained;
         if let Some(segment) = spill.segments.get_mut(&place.segment) {
             segment.contents.add(seq, received_at_nanos, tenant, cost);
@@ -440,6 +445,7 @@ impl State {
                 continue;
             }
             of.damaged = true;
+            spill.lost += missing.requests;
             cursor.backlog.sub(missing);
             let account = cursor.account(tenant);
             let items = missing.items.min(account.queued);
@@ -490,7 +496,8 @@ impl State {
 
     fn position(&mut self, index: usize) -> Position {
         let next = self.cursors[index].next;
-        let lag = &self.spilled().lags[index];
+        let spill = self.spilled();
+        let (lag, end) = (&spill.lags[index], spill.stored_until);
         let mut settled: Vec<Range<u64>> = Vec::new();
         let floor = lag.in_flight.first().copied().unwrap_or(next);
         let mut from = floor;
@@ -509,7 +516,7 @@ impl State {
                 .filter(|range| range.end > next)
                 .cloned(),
         );
-        Position { floor, settled }
+        Position { floor, settled, end }
     }
 
     /// Segments that no cursor needs any more; they are forgotten here.
