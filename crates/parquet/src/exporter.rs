@@ -50,6 +50,10 @@ const TURN_BYTES: usize = 4 << 20;
 /// The spool's file system must have this much free space before more is written: what is open may still grow by as much.
 const FREE_BYTES: u64 = 256 << 20;
 
+/// How long uploads may take when the gateway stops and the queue is on disk: longer than a store that works needs for a
+/// file, and far shorter than the time orchestrators give.
+const LAST_UPLOADS: Duration = Duration::from_secs(5);
+
 /// How long to wait before looking again whether there is free space.
 const FREE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -309,6 +313,7 @@ impl Delivery {
     pub async fn run(mut self) {
         let mut uploads = JoinSet::new();
         let mut closed = false;
+        let ending = self.cursor.clone();
         self.send_ready(&mut uploads);
         while !closed {
             self.show();
@@ -330,6 +335,11 @@ impl Delivery {
                     Some(Work::CutAged)
                 }
                 () = self.shared.sent.notified() => None,
+                // What is not read yet is the next process's.
+                () = ending.kept_for_later() => {
+                    closed = true;
+                    Some(Work::CutAll)
+                }
             };
             while uploads.try_join_next().is_some() {}
             if let Some(work) = work {
@@ -341,7 +351,15 @@ impl Delivery {
                 self.send_ready(&mut uploads);
             }
         }
-        while uploads.join_next().await.is_some() {}
+        let arrived = async { while uploads.join_next().await.is_some() {} };
+        tokio::select! {
+            () = arrived => {}
+            // What is cut short is in the spool, and sent by the next process.
+            () = async {
+                ending.kept_for_later().await;
+                tokio::time::sleep(LAST_UPLOADS).await;
+            } => {}
+        }
         self.show();
     }
 

@@ -167,7 +167,6 @@ impl Gateway {
                 .exporters
                 .iter()
                 .filter_map(|id| built.get(id)?.passes_through());
-            #[cfg(feature = "parquet")]
             let limits: Vec<Limits> = specs.iter().map(|spec| spec.limits).collect();
             let opened = storage::open(settings, pipeline, specs, shares, frames.collect(), &tenants);
             let storage::Opened {
@@ -176,9 +175,8 @@ impl Gateway {
                 dead_letters,
             } = opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             pressure.journals.push(journal.clone());
-            for (index, ((id, cursor), latency)) in
-                pipeline.exporters.iter().zip(cursors).zip(latencies).enumerate()
-            {
+            let places = pipeline.exporters.iter().zip(cursors).zip(latencies);
+            for (((id, cursor), latency), limits) in places.zip(limits) {
                 #[cfg(feature = "parquet")]
                 if let Some(exporter) = tables.get(id) {
                     let capacity = budget.usage().capacity;
@@ -187,7 +185,7 @@ impl Gateway {
                         settings,
                         pipeline,
                         id,
-                        limits[index],
+                        limits,
                         capacity,
                         (cursor, &registry),
                     )
@@ -195,7 +193,8 @@ impl Gateway {
                     deliveries.push(tokio::spawn(delivery.run()));
                     continue;
                 }
-                let _ = index;
+                #[cfg(not(feature = "parquet"))]
+                let _ = limits;
                 let Some(exporter) = built.get(id) else { continue };
                 let delivery = DeliverySettings {
                     dead_letters: dead_letters.clone(),
