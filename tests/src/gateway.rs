@@ -102,6 +102,38 @@ impl Gateway {
         Self::launch(config, &[], shell).await
     }
 
+    /// Starts it and sends SIGKILL after this long, however far it is by then.
+    pub async fn kill_at_start(config: &Config, after: std::time::Duration) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("config.yaml");
+        std::fs::write(&file, config.yaml()).unwrap();
+        let mut child = Command::new(binary())
+            .arg("--config")
+            .arg(&file)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        // What is tested is any moment: nothing is waited for.
+        tokio::time::sleep(after).await;
+        child.kill().await.unwrap();
+    }
+
+    /// Runs a subcommand to its end; the exit code, stdout and stderr.
+    pub async fn command(arguments: &[&str]) -> (Option<i32>, String, String) {
+        let output = within(
+            "the command ends",
+            Command::new(binary()).args(arguments).output(),
+        )
+        .await;
+        let output = output.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+
     async fn launch(config: &Config, arguments: &[&str], mut command: Command) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("config.yaml");

@@ -14,12 +14,18 @@
 //! begun. A write that failed is cut off; new payloads are refused for a moment, then tried again.
 
 mod body;
+#[cfg(test)]
+mod corruption;
+mod dead_letter;
+mod export;
 mod inspect;
 mod log;
+mod lost;
 mod position;
 mod reader;
 mod record;
 mod recovery;
+mod repair;
 mod scan;
 mod segment;
 #[cfg(test)]
@@ -29,7 +35,7 @@ mod writer;
 
 use std::fmt::Write;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -42,9 +48,13 @@ use crate::journal::Shared;
 use crate::state::{Released, State};
 use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
 pub(crate) use body::is_storable;
+pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
+pub use export::{Stored, Which, export};
 pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
 use reader::{Reader, Source};
+pub use record::Refusal;
 pub use recovery::Recovered;
+pub use repair::{Repaired, repair};
 use spill::{Look, ReadFrom};
 pub(crate) use spill::{Place, Spill};
 pub(crate) use writer::Pending;
@@ -52,6 +62,9 @@ use writer::{Queue, Trouble, Writer};
 
 /// A segment that has grown beyond this is sealed, and the next is begun: what is scanned after a crash, and what is freed at once.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// The file that is locked for as long as a process has the journal open.
+const LOCK_NAME: &str = "LOCK";
 
 /// Between two attempts to get the lock of a directory.
 const LOCK_RETRY: Duration = Duration::from_millis(50);
@@ -179,6 +192,8 @@ pub struct DiskReport {
     pub stored_bytes: u64,
     /// Places that could not be read since the start.
     pub damaged: u64,
+    /// Stored requests that are not there any more, once for each exporter that had not settled them.
+    pub lost: u64,
     /// Why it cannot be written, if it cannot.
     pub trouble: Option<String>,
 }
@@ -217,7 +232,7 @@ pub(crate) enum Next {
 fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn File>), OpenError> {
     let filesystem = &*settings.filesystem;
     let given = &settings.directory;
-    let directory = given.join(format!("{}.journal", escape(pipeline)));
+    let directory = directory_of(given, pipeline);
     let failed = |error| OpenError::Io {
         path: directory.clone(),
         error,
@@ -228,7 +243,7 @@ fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn Fil
     filesystem.create_directories(&directory).map_err(failed)?;
     // Names of directories survive a crash like those of files; where this is not allowed, they are older anyway.
     let _ = filesystem.sync_directory(given);
-    let path = directory.join("LOCK");
+    let path = directory.join(LOCK_NAME);
     let file = filesystem
         .open(&path, OpenMode::Write)
         .map_err(|error| OpenError::Io {
@@ -246,8 +261,14 @@ fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn Fil
     }
 }
 
+/// The directory of a pipeline's journal, below the one that is configured. Files of other names in it are left alone: what
+/// belongs to this journal and no other may be kept there.
+pub fn directory_of(configured: &Path, pipeline: &str) -> PathBuf {
+    configured.join(format!("{}.journal", escape(pipeline)))
+}
+
 /// An id as the name of a file.
-pub(crate) fn escape(id: &str) -> String {
+pub fn escape(id: &str) -> String {
     id.bytes().fold(String::new(), |mut name, byte| {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
@@ -274,14 +295,14 @@ pub(crate) fn open(
     };
     let cursors = specs.len();
     let mut state = State::new(specs);
-    let (next_seq, positions, recovered) = recovery::recover(&source, &mut state)?;
+    let (numbers, positions, recovered) = recovery::recover(&source, &mut state)?;
     let spill = state.spilled();
     spill.most_kept_bytes = settings.kept_bytes;
     spill.most_in_flight_bytes = settings.in_flight_bytes;
     let now = settings.clock.now();
     let droppers = source.clone();
     let writer = Writer {
-        log: log::Log::new(source.clone(), next_seq, settings.segment_bytes, settings.seed),
+        log: log::Log::new(source.clone(), numbers, settings.segment_bytes, settings.seed),
         positions,
         codec: body::Codec::new(),
         sync: settings.sync,
@@ -429,6 +450,7 @@ impl DiskSide {
             kept_bytes: spill.kept_bytes,
             stored_bytes: self.stored_bytes.load(Ordering::Relaxed),
             damaged: spill.damaged,
+            lost: spill.lost,
             trouble: self.trouble.lock().as_ref().map(|trouble| trouble.reason.clone()),
         }
     }

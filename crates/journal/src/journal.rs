@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     waiting_for_room: AtomicUsize,
     /// A cursor settled something; for whoever drains.
     settled: Notify,
+    /// The journal was closed.
+    closing: Notify,
     /// Of a journal on disk.
     pub(crate) disk: Option<DiskSide>,
 }
@@ -44,6 +46,7 @@ impl Shared {
             room: Notify::new(),
             waiting_for_room: AtomicUsize::new(0),
             settled: Notify::new(),
+            closing: Notify::new(),
             disk,
         })
     }
@@ -53,6 +56,15 @@ impl Shared {
             self.room.notify_waiters();
         }
         self.settled.notify_waiters();
+    }
+
+    pub(crate) async fn closed(&self) {
+        let closing = self.closing.notified();
+        tokio::pin!(closing);
+        closing.as_mut().enable();
+        if !self.state.lock().closed {
+            closing.await;
+        }
     }
 }
 
@@ -247,6 +259,7 @@ impl Journal {
     /// Takes nothing more; cursors end when they have read what is there.
     pub fn close(&self) {
         self.0.state.lock().closed = true;
+        self.0.closing.notify_waiters();
         self.0.readable.iter().for_each(Notify::notify_one);
         self.0.room.notify_waiters();
     }

@@ -32,7 +32,8 @@ impl Settled {
 
 /// Of two reasons, the one a waiting client should hear: what may work on a retry outweighs what never will.
 pub(crate) fn worse(a: DropReason, b: DropReason) -> DropReason {
-    let final_ = |reason| matches!(reason, DropReason::PayloadFault | DropReason::PartialSuccess);
+    use DropReason::{DeadLetter, PartialSuccess, PayloadFault};
+    let final_ = |reason| matches!(reason, PayloadFault | DeadLetter | PartialSuccess);
     if final_(a) { b } else { a }
 }
 

@@ -59,7 +59,7 @@ pub(crate) struct Tracked {
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub seq: u64,
-    _payload: Arc<Payload>,
+    pub payload: Arc<Payload>,
 }
 
 impl Tracked {
@@ -175,7 +175,7 @@ impl Batcher {
         };
         let source = Source {
             seq: entry.seq,
-            _payload: payload,
+            payload,
         };
         let signal = self.current.batch.signal;
         match self.limit(&whole).and_then(|limit| cut(signal, &whole, limit)) {

@@ -6,9 +6,14 @@
 //! |---|---|
 //! | delivered | settled; what the destination rejected is counted as `partial_success`, never retried |
 //! | retry | the same batch again after the destination's delay, else exponential backoff with jitter |
-//! | too large | halved, between payloads, then between items; a single item is dropped, counted |
-//! | payload fault | bisected between payloads; the poison payload is dropped, counted, and logged |
+//! | too large | halved, between payloads, then between items; a single item is a dead letter |
+//! | payload fault | bisected between payloads, then, within a budget, between items; what is left is a dead letter |
 //! | endpoint fault | nothing is dropped: the backlog is held, an alarm raised, one probe at a time sent |
+//!
+//! A dead letter is kept where there is a place for them, and dropped otherwise; both are counted and logged.
+//!
+//! A queue on disk that is closed is for the next process: requests under way may finish within [`LEAVING_GRACE`], nothing is
+//! begun or tried again.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -20,7 +25,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluice_admission::{Jitter, Origin, Tracker};
-use sluice_journal::{Cursor, Settled};
+use sluice_journal::{Cursor, DeadLetters};
 use sluice_payload::Signal;
 use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
 use tokio::sync::Notify;
@@ -33,9 +38,19 @@ use crate::retry::RetrySettings;
 use crate::window::Window;
 use crate::{Batch, Exporter, Verdict};
 
+mod settle;
+
 /// While a destination refuses payload after payload, one of them probes this often before it is
 /// given up and the next one has its turn: at the pace of probes, a backlog does not drain away.
 const MAX_REFUSED_PROBES: u32 = 2;
+
+/// Requests that looking for the bad items in the payloads of one batch may cost. One bad item in 8192 is found with 26; with
+/// many, what is left is given up in pieces that may hold good items too.
+const MAX_ITEM_BISECTION: u32 = 32;
+
+/// How long a request under way may take to finish when its queue stays on disk: longer than any destination that works
+/// needs. What is cut off then is sent again by the next process.
+pub const LEAVING_GRACE: Duration = Duration::from_secs(5);
 
 /// How one exporter delivers in one pipeline.
 #[derive(Debug, Clone)]
@@ -50,6 +65,8 @@ pub struct DeliverySettings {
     pub max_in_flight: usize,
     /// Where each attempt's duration is recorded, however it ended, on the clock of [`Origin::process`].
     pub latency: Arc<Tracker>,
+    /// Where what the destination refuses for good is kept.
+    pub dead_letters: Option<DeadLetters>,
 }
 
 struct Delivery {
@@ -156,13 +173,23 @@ pub async fn deliver(
             }
         }
         for tracked in ready.drain(..) {
-            delivery.enter_window().await;
-            under_way.spawn(delivery.clone().send(tracked));
+            // Left on disk, it is not settled, and is read again by the next process.
+            if delivery.unless_left(delivery.enter_window()).await.is_some() {
+                under_way.spawn(delivery.clone().send(tracked));
+            }
         }
         while under_way.try_join_next().is_some() {}
     }
     while under_way.join_next().await.is_some() {}
     delivery.exporter.shutdown().await;
+}
+
+/// The search for what is bad in one batch.
+struct Search {
+    /// Between items.
+    requests_left: u32,
+    /// The payload that was refused last.
+    blamed: Option<u64>,
 }
 
 /// A place in the in-flight window, given back however its task ends.
@@ -207,34 +234,64 @@ impl Delivery {
         }
     }
 
-    /// Sends one batch until all of it is settled.
-    async fn send(self: Arc<Self>, tracked: Tracked) {
-        let _place = Place::take(&self);
-        let mut work = vec![tracked];
-        // Depth first, head first: order is kept, and the list stays as short as the bisection is deep.
-        while let Some(tracked) = work.pop() {
-            self.send_one(tracked, &mut work).await;
+    /// What `wait` comes to, or `None` when the queue is left on disk for the next process.
+    async fn unless_left<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.cursor.kept_for_later() => None,
+            value = wait => Some(value),
         }
     }
 
-    /// Sends `tracked` until it is settled, or pushes its halves to `work`.
-    async fn send_one(&self, tracked: Tracked, work: &mut Vec<Tracked>) {
+    /// Sends one batch until all of it is settled, or left.
+    async fn send(self: Arc<Self>, tracked: Tracked) {
+        let _place = Place::take(&self);
+        let mut work = vec![tracked];
+        let mut search = Search {
+            requests_left: MAX_ITEM_BISECTION,
+            blamed: None,
+        };
+        // Depth first, head first: order is kept, and the list stays as short as the bisection is deep.
+        while let Some(tracked) = work.pop() {
+            self.send_one(tracked, &mut work, &mut search).await;
+        }
+    }
+
+    /// One attempt; `None`: cut off, because the queue is left on disk and there was no answer in time.
+    async fn attempt(&self, batch: &Batch) -> Option<Verdict> {
+        self.metrics.requests.add(1);
+        let begun = Instant::now();
+        let left = async {
+            self.cursor.kept_for_later().await;
+            tokio::time::sleep(LEAVING_GRACE).await;
+        };
+        let verdict = tokio::select! {
+            verdict = attempt_export(&*self.exporter, batch) => verdict,
+            () = left => return None,
+        };
+        self.record_latency(begun);
+        if !matches!(verdict, Verdict::Delivered { .. }) {
+            self.metrics.failed.add(batch.items());
+        }
+        Some(verdict)
+    }
+
+    /// Sends `tracked` until it is settled or left, or pushes its halves to `work`.
+    async fn send_one(&self, tracked: Tracked, work: &mut Vec<Tracked>, search: &mut Search) {
         let started = Instant::now();
         let mut attempt = 0;
         let mut refused_probes = 0;
         loop {
-            let probe = self.wait_for_gate().await;
-            self.metrics.requests.add(1);
-            let begun = Instant::now();
-            let verdict = attempt_export(&*self.exporter, &tracked.batch).await;
-            self.record_latency(begun);
-            if !matches!(verdict, Verdict::Delivered { .. }) {
-                self.metrics.failed.add(tracked.batch.items());
-            }
+            let Some(probe) = self.unless_left(self.wait_for_gate()).await else {
+                return;
+            };
+            let Some(verdict) = self.attempt(&tracked.batch).await else {
+                return;
+            };
             match verdict {
                 Verdict::Delivered { rejected, message } => {
                     self.destination_accepted();
-                    self.settle_delivered(&tracked, rejected, message);
+                    self.settle_delivered(&tracked, rejected, message).await;
                     return;
                 }
                 Verdict::Retry { after, reason } => {
@@ -261,23 +318,27 @@ impl Delivery {
                         );
                     }
                     attempt = attempt.saturating_add(1);
-                    tokio::time::sleep(delay).await;
+                    if self.unless_left(tokio::time::sleep(delay)).await.is_none() {
+                        return;
+                    }
                 }
                 Verdict::TooLarge { reason } => {
                     // An answer about this request alone: the destination works.
                     self.destination_accepted();
-                    return self.halve_or_drop(tracked, work, &reason);
+                    return self.halve_or_refuse(tracked, work, &reason).await;
                 }
                 Verdict::PayloadFault { reason } => {
-                    if tracked.sources.len() > 1 {
+                    let between_items = tracked.sources.len() == 1;
+                    if !between_items || search.requests_left >= 2 && tracked.batch.items() > 1 {
                         if probe {
                             self.gate.lock().probe_inconclusive(Instant::now());
                             self.gate_changed.notify_waiters();
                         }
-                        return self.halve_or_drop(tracked, work, &reason);
+                        search.requests_left -= if between_items { 2 } else { 0 };
+                        return self.halve_or_refuse(tracked, work, &reason).await;
                     }
-                    if !self.gate.lock().payload_refused() {
-                        return self.drop_payload(&tracked, &reason);
+                    if !self.blames_endpoint(&tracked, search) {
+                        return self.refused(&tracked, &reason).await;
                     }
                     // Held, and this payload is the probe: others must have their turn at probing, or a
                     // poison payload would hold a mended destination for ever.
@@ -285,12 +346,22 @@ impl Delivery {
                     if refused_probes > MAX_REFUSED_PROBES {
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
-                        return self.drop_payload(&tracked, &reason);
+                        return self.refused(&tracked, &reason).await;
                     }
                     self.hold(probe, &format!("every payload is refused: {reason}"));
                 }
                 Verdict::EndpointFault { reason } => self.hold(probe, &reason),
             }
+        }
+    }
+
+    /// Whether one more payload that is refused is the destination's fault. Its pieces count as one.
+    fn blames_endpoint(&self, tracked: &Tracked, search: &mut Search) -> bool {
+        let seq = tracked.sources.first().map(|source| source.seq);
+        let mut gate = self.gate.lock();
+        match std::mem::replace(&mut search.blamed, seq) == seq {
+            true => gate.is_held(),
+            false => gate.payload_refused(),
         }
     }
 
@@ -357,62 +428,11 @@ impl Delivery {
                 .is_some_and(|max| started.elapsed() + delay > max)
     }
 
-    fn halve_or_drop(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) {
+    async fn halve_or_refuse(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) {
         match tracked.halve() {
             Ok((head, tail)) => work.extend([tail, head]),
-            Err(single) => self.drop_payload(&single, reason),
+            Err(single) => self.refused(&single, reason).await,
         }
-    }
-
-    fn drop_payload(&self, tracked: &Tracked, reason: &str) {
-        tracing::error!(
-            exporter = self.settings.exporter, signal = %self.signal,
-            items = tracked.batch.items(), bytes = tracked.batch.bytes(), reason,
-            "dropped a payload that the destination refuses for good"
-        );
-        self.settle_dropped(tracked, DropReason::PayloadFault);
-    }
-
-    fn settle_dropped(&self, tracked: &Tracked, reason: DropReason) {
-        let settled: Vec<_> = tracked
-            .sources
-            .iter()
-            .zip(&tracked.batch.parts)
-            .map(|(source, part)| Settled {
-                seq: source.seq,
-                delivered: 0,
-                dropped: Some((reason, part.items)),
-            })
-            .collect();
-        self.cursor.settle(&settled);
-    }
-
-    /// The destination says how many items it rejected, not which: they are taken from the first
-    /// payloads. The sum is exact; the share of each payload is not known to anybody.
-    fn settle_delivered(&self, tracked: &Tracked, rejected: u64, message: Option<String>) {
-        let mut rejected = rejected.min(tracked.batch.items());
-        if rejected > 0 || message.is_some() {
-            tracing::warn!(
-                exporter = self.settings.exporter, signal = %self.signal, rejected,
-                message = message.as_deref().unwrap_or_default(), "partial success"
-            );
-        }
-        let settled: Vec<_> = tracked
-            .sources
-            .iter()
-            .zip(&tracked.batch.parts)
-            .map(|(source, part)| {
-                let here = rejected.min(part.items);
-                rejected -= here;
-                let dropped = (here > 0).then_some((DropReason::PartialSuccess, here));
-                Settled {
-                    seq: source.seq,
-                    delivered: part.items - here,
-                    dropped,
-                }
-            })
-            .collect();
-        self.cursor.settle(&settled);
     }
 }
 

@@ -178,7 +178,11 @@ impl Intake {
         match delivered.await {
             Ok(Confirmed { dropped: None }) => Ok(Taken::default()),
             Ok(Confirmed {
-                dropped: Some((DropReason::PayloadFault | DropReason::PartialSuccess, rejected)),
+                dropped:
+                    Some((
+                        DropReason::PayloadFault | DropReason::DeadLetter | DropReason::PartialSuccess,
+                        rejected,
+                    )),
             }) => Ok(Taken { rejected }),
             Ok(Confirmed {
                 dropped: Some((reason, items)),

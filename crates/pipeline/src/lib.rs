@@ -8,6 +8,7 @@
 //! Read [`Intake::take`], then [`deliver`]. What decides ([`Batch`]ing, gate, window, retry) is
 //! sans-IO: time is a parameter.
 
+mod balanced;
 mod batcher;
 mod delivery;
 mod exporter;
@@ -16,8 +17,9 @@ mod intake;
 mod retry;
 mod window;
 
+pub use balanced::{Balance, Balanced};
 pub use batcher::{BatchSettings, Sizer, contiguous, kind};
-pub use delivery::{DeliverySettings, deliver};
+pub use delivery::{DeliverySettings, LEAVING_GRACE, deliver};
 pub use exporter::{Batch, Export, Exporter, Part, Verdict};
 pub use gate::{FIRST_PROBE, MAX_PAYLOAD_FAULTS_IN_A_ROW, MAX_PROBE_INTERVAL};
 pub use intake::{AckLevel, Intake, NotTaken, Route, Taken};

@@ -1,6 +1,8 @@
 //! From settings to a running gateway: exporters, journals, deliveries, receivers, pages.
 
 mod exporters;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pressure;
 mod receivers;
 #[cfg(feature = "remote-write")]
@@ -126,7 +128,16 @@ impl Gateway {
         }
 
         let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
+        #[cfg(feature = "parquet")]
+        let mut tables: BTreeMap<&ComponentId, sluice_parquet::ParquetExporter> = BTreeMap::new();
         for (id, exporter) in &settings.exporters {
+            #[cfg(feature = "parquet")]
+            if let settings::Exporter::Parquet(exporter) = exporter {
+                let exporter = parquet::exporter(id, exporter, &registry)
+                    .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
+                tables.insert(id, exporter);
+                continue;
+            }
             let exporter = exporters::build(id, exporter, settings, &egress, &registry)
                 .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
             built.insert(id, exporter);
@@ -156,13 +167,39 @@ impl Gateway {
                 .exporters
                 .iter()
                 .filter_map(|id| built.get(id)?.passes_through());
+            let limits: Vec<Limits> = specs.iter().map(|spec| spec.limits).collect();
             let opened = storage::open(settings, pipeline, specs, shares, frames.collect(), &tenants);
-            let (journal, cursors) =
-                opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
+            let storage::Opened {
+                journal,
+                cursors,
+                dead_letters,
+            } = opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             pressure.journals.push(journal.clone());
-            for ((id, cursor), latency) in pipeline.exporters.iter().zip(cursors).zip(latencies) {
+            let places = pipeline.exporters.iter().zip(cursors).zip(latencies);
+            for (((id, cursor), latency), limits) in places.zip(limits) {
+                #[cfg(feature = "parquet")]
+                if let Some(exporter) = tables.get(id) {
+                    let capacity = budget.usage().capacity;
+                    let delivery = parquet::open(
+                        exporter,
+                        settings,
+                        pipeline,
+                        id,
+                        limits,
+                        capacity,
+                        (cursor, &registry),
+                    )
+                    .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
+                    deliveries.push(tokio::spawn(delivery.run()));
+                    continue;
+                }
+                #[cfg(not(feature = "parquet"))]
+                let _ = limits;
                 let Some(exporter) = built.get(id) else { continue };
-                let delivery = delivery_settings(settings, pipeline, id, latency);
+                let delivery = DeliverySettings {
+                    dead_letters: dead_letters.clone(),
+                    ..delivery_settings(settings, pipeline, id, latency)
+                };
                 let task = deliver(
                     cursor,
                     pipeline.signal,
@@ -473,14 +510,7 @@ fn delivery_settings(
         Some(settings::Exporter::RemoteWrite(exporter)) => Some(&exporter.retry_on_failure),
         _ => None,
     };
-    let retry = retry.map_or_else(RetrySettings::default, |retry| RetrySettings {
-        enabled: retry.enabled,
-        initial_interval: retry.initial_interval,
-        randomization_factor: retry.randomization_factor,
-        multiplier: retry.multiplier,
-        max_interval: retry.max_interval,
-        max_elapsed_time: retry.max_elapsed_time,
-    });
+    let retry = retry.map_or_else(RetrySettings::default, exporters::retry);
     // Files and terminals are written in order, one batch at a time.
     let queue = exporter.and_then(settings::Exporter::queue);
     let max_in_flight = queue.map_or(1, |queue| queue.num_consumers.unwrap_or(DEFAULT_IN_FLIGHT));
@@ -500,6 +530,7 @@ fn delivery_settings(
         retry,
         max_in_flight,
         latency,
+        dead_letters: None,
     }
 }
 

@@ -8,6 +8,7 @@ mod account;
 mod directory;
 mod outcome;
 mod plan;
+mod query;
 mod readback;
 mod screen;
 mod senders;
@@ -144,8 +145,17 @@ async fn demo(mut settings: Settings, args: &DemoArgs) -> Result<Outcome, String
         _ => sent.failure(),
     };
     let tallies = std::mem::take(&mut *sent.tallies.lock());
-    let read = tokio::task::spawn_blocking(move || readback::read(&files, tallies));
-    let read = tokio::select! {
+    let root = directory.path().to_owned();
+    let read = tokio::task::spawn_blocking(move || {
+        let tables = files.iter().any(|file| file.form == plan::Form::Tables);
+        let query = tables.then(|| query::query(&root));
+        let answer = query.as_deref().and_then(query::answer);
+        (
+            readback::read(&files, tallies),
+            query.map(|query| (query, answer)),
+        )
+    });
+    let (read, query) = tokio::select! {
         read = read => read.map_err(|error| format!("reading the files back: {error}"))?,
         () = interrupts.next() => return Err("interrupted while the files were read; nothing was checked".into()),
     };
@@ -163,6 +173,7 @@ async fn demo(mut settings: Settings, args: &DemoArgs) -> Result<Outcome, String
         peak_resident_bytes: watching.peak_resident_bytes,
         cpu_seconds: last.and_then(|last| Some(last.cpu_seconds? - watching.history.first()?.cpu_seconds?)),
         directory: directory.path().to_owned(),
+        query,
         earlier: directory.earlier(),
     };
     say(format_args!("{}", outcome.render()));

@@ -112,6 +112,11 @@ fn disk_samples(journal: &Journal, out: &mut Vec<Sample>) {
             disk.damaged,
         ),
         (
+            "sluice_journal_lost_requests_total",
+            "Stored requests that are not there any more, once for each exporter that had not settled them.",
+            disk.lost,
+        ),
+        (
             "sluice_journal_failing",
             "1 while the journal cannot be written and payloads are refused for it.",
             u64::from(disk.trouble.is_some()),

@@ -21,4 +21,9 @@ pub use ledger::{Ledger, LedgerLine};
 pub const VERSION: &str = concat!("sluice ", env!("CARGO_PKG_VERSION"));
 
 /// The configuration of a gateway that is given none.
+#[cfg(feature = "parquet")]
 pub const DEFAULT_CONFIG: &str = include_str!("../../../config/default.yaml");
+
+/// What runs without any configuration.
+#[cfg(not(feature = "parquet"))]
+pub const DEFAULT_CONFIG: &str = include_str!("../../../config/files.yaml");

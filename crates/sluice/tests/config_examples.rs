@@ -52,7 +52,7 @@ fn every_shape_of_the_comparison_is_valid() {
 }
 
 /// Scenario: the configuration that is compiled in.
-/// Guarantees: everything listens on localhost at the usual ports, and data goes into files under ./sluice-data.
+/// Guarantees: everything listens on localhost at the usual ports, and data goes into tables under ./sluice-data; files.yaml is the same with lines.
 #[test]
 fn the_default_is_local() {
     let settings = example("default.yaml");
@@ -69,8 +69,12 @@ fn the_default_is_local() {
         settings.telemetry.metrics.listen.as_ref().unwrap().to_string(),
         "localhost:8888"
     );
-    assert_eq!(settings.exporters.len(), 3);
-    for exporter in settings.exporters.values() {
+    let tables: Vec<_> = settings.exporters.values().collect();
+    assert!(matches!(&tables[..], [Exporter::Parquet(tables)] if tables.path.starts_with("./sluice-data")));
+    let lines = example("files.yaml");
+    assert_eq!(lines.receivers, settings.receivers);
+    assert_eq!(lines.exporters.len(), 3);
+    for exporter in lines.exporters.values() {
         assert!(matches!(exporter, Exporter::File(file) if file.path.starts_with("./sluice-data")));
     }
 }

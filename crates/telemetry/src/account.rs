@@ -5,8 +5,10 @@ use serde::Serialize;
 /// Why items were given up. Each is counted apart; none is silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DropReason {
-    /// The destination refused the payload for good (400, 413 on a single item, 422, INVALID_ARGUMENT).
+    /// The destination refused the payload for good (400, 413 on a single item, 422, INVALID_ARGUMENT), and it was not kept.
     PayloadFault,
+    /// The same, and it is kept as a dead letter.
+    DeadLetter,
     /// The destination accepted the request and rejected some of its items (`partial_success`).
     PartialSuccess,
     /// The retry time configured by `max_elapsed_time` ran out, or retries are disabled.
@@ -21,8 +23,9 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them, in the order of their index.
-    pub const ALL: [DropReason; 6] = [
+    pub const ALL: [DropReason; 7] = [
         DropReason::PayloadFault,
+        DropReason::DeadLetter,
         DropReason::PartialSuccess,
         DropReason::RetryExhausted,
         DropReason::QueueFull,
@@ -34,6 +37,7 @@ impl DropReason {
     pub fn as_str(self) -> &'static str {
         match self {
             DropReason::PayloadFault => "payload_fault",
+            DropReason::DeadLetter => "dead_letter",
             DropReason::PartialSuccess => "partial_success",
             DropReason::RetryExhausted => "retry_exhausted",
             DropReason::QueueFull => "queue_full",

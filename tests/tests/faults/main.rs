@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod destination;
+mod endpoints;
 mod ledger;
 mod pass_through;
 mod shutdown;

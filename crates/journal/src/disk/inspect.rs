@@ -1,15 +1,20 @@
 //! Looking into a journal without changing it: what `sluice journal stat` and `verify` print.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use sluice_payload::Tenants;
+use sluice_payload::{Signal, Tenants};
 
-use super::position;
+use super::lost::between;
+use super::position::{self, Position};
+use super::record::Refusal;
 use super::recovery::CURSOR_SUFFIX;
 use super::scan::{Found, Scan};
-use super::segment::{self, Contents, HEADER_BYTES, SegmentId, read_exact};
-use crate::{Filesystem, OpenMode};
+use super::segment::{self, Beginning, Contents, SegmentId};
+use crate::{Cost, File, Filesystem, OpenMode};
 
 /// What is in a journal's directory.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +25,8 @@ pub struct Inspection {
     pub segments: Vec<InspectedSegment>,
     /// Its cursors, by name.
     pub cursors: Vec<InspectedCursor>,
+    /// Dead letters, by what they have in common.
+    pub letters: BTreeMap<(Signal, Refusal), Cost>,
     /// What is wrong, one sentence each; only of a thorough inspection complete.
     pub problems: Vec<String>,
 }
@@ -56,12 +63,15 @@ pub struct InspectedCursor {
     pub waiting_items: u64,
 }
 
-/// The journals in a directory: itself, or those in it.
+/// The journals in a directory, and the dead letters: itself, or those in it.
 ///
 /// # Errors
 /// The directory cannot be read.
 pub fn journals(filesystem: &dyn Filesystem, directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let is_journal = |path: &Path| path.extension().is_some_and(|extension| extension == "journal");
+    let is_journal = |path: &Path| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        extension.is_some_and(|extension| ["journal", "dead"].contains(&extension))
+    };
     let mut names = filesystem.list(directory)?;
     names.sort();
     if is_journal(directory) || names.iter().any(|name| SegmentId::parse(name).is_some()) {
@@ -82,53 +92,81 @@ pub fn inspect(filesystem: &dyn Filesystem, directory: &Path, thorough: bool) ->
         directory: directory.to_owned(),
         ..Inspection::default()
     };
-    let ids: Vec<SegmentId> = names.iter().filter_map(|name| SegmentId::parse(name)).collect();
-    let mut numbers: Vec<(u64, u64)> = Vec::new();
-    for (index, id) in ids.iter().enumerate() {
-        let is_newest = index + 1 == ids.len();
-        found.segment(filesystem, *id, is_newest, thorough, &mut numbers)?;
-        let last = found.segments.last().and_then(|segment| segment.numbers);
-        if let Some(next) = ids.get(index + 1) {
-            let last = last.map_or(id.first, |(_, last)| last);
-            if last + 1 < next.first {
-                found.problems.push(format!(
-                    "{}: records {} to {} are missing behind it",
-                    id.file_name(),
-                    last + 1,
-                    next.first - 1
-                ));
-            }
-        }
-    }
+    let mut ids: Vec<SegmentId> = names.iter().filter_map(|name| SegmentId::parse(name)).collect();
+    ids.sort_unstable();
+    let mut positions = Vec::new();
     for name in names.iter().filter_map(|name| name.to_str()) {
         if let Some(exporter) = name.strip_suffix(CURSOR_SUFFIX) {
-            found.cursor(filesystem, name, &unescape(exporter), &numbers)?;
+            let exporter = unescape(exporter);
+            let position = found.position(filesystem, name, &exporter)?;
+            positions.push((exporter, position));
         }
+    }
+    // What was done with by all is gone.
+    let known = positions.iter().filter_map(|(_, position)| position.as_ref());
+    let (floor, end) = known.fold((u64::MAX, 0), |(floor, end), position| {
+        (floor.min(position.floor), end.max(position.end))
+    });
+    let mut inside = Inside {
+        numbers: Vec::new(),
+        last: 0,
+        is_whole: false,
+    };
+    for (index, id) in ids.iter().enumerate() {
+        let is_newest = index + 1 == ids.len();
+        let file = filesystem.open(&directory.join(id.file_name()), OpenMode::Read)?;
+        let beginning = Beginning::read(&*file, *id);
+        if let Some(beginning) = beginning {
+            let missing = between(inside.last, inside.is_whole, beginning.follows);
+            found.missing(missing, floor, &format!("before {}", id.file_name()));
+        }
+        found.segment(file.into(), *id, beginning, is_newest, thorough, &mut inside)?;
+    }
+    let missing = between(inside.last, inside.is_whole, end.saturating_sub(1));
+    found.missing(missing, floor, "at the end");
+    for (exporter, position) in positions {
+        let position = position.unwrap_or_default();
+        let waiting = (inside.numbers.iter()).filter(|(seq, _)| !position.is_settled(*seq));
+        found.cursors.push(InspectedCursor {
+            exporter,
+            floor: position.floor,
+            waiting: waiting.clone().count() as u64,
+            waiting_items: waiting.map(|(_, items)| items).sum(),
+        });
     }
     Ok(found)
 }
 
+/// What was found so far.
+struct Inside {
+    /// Each record's number and items.
+    numbers: Vec<(u64, u64)>,
+    last: u64,
+    /// Nobody can have cut anything off the segment it is in.
+    is_whole: bool,
+}
+
 impl Inspection {
-    fn segment(
-        &mut self,
-        filesystem: &dyn Filesystem,
-        id: SegmentId,
-        is_newest: bool,
-        thorough: bool,
-        numbers: &mut Vec<(u64, u64)>,
-    ) -> io::Result<()> {
-        let name = id.file_name();
-        let file = filesystem.open(&self.directory.join(&name), OpenMode::Read)?;
-        let bytes = file.size_bytes()?;
-        let mut header = [0; HEADER_BYTES as usize];
-        let sound = read_exact(&*file, &mut header, 0).is_ok()
-            && segment::version(&header).is_some()
-            && header[16..32] == [id.epoch.to_le_bytes(), id.first.to_le_bytes()].concat();
-        if !sound {
+    fn missing(&mut self, numbers: Range<u64>, floor: u64, place: &str) {
+        let (first, last) = (numbers.start.max(floor), numbers.end.saturating_sub(1));
+        if first <= last {
             self.problems.push(format!(
-                "{name}: its first {HEADER_BYTES} bytes are damaged; its records are not"
+                "the requests numbered {first} to {last} are missing {place}"
             ));
         }
+    }
+
+    fn segment(
+        &mut self,
+        file: Arc<dyn File>,
+        id: SegmentId,
+        beginning: Option<Beginning>,
+        is_newest: bool,
+        thorough: bool,
+        inside: &mut Inside,
+    ) -> io::Result<()> {
+        let name = id.file_name();
+        let bytes = file.size_bytes()?;
         let tenants = Tenants::default();
         let sealed = Contents::read(&*file, bytes, id, &tenants).ok().flatten();
         if sealed.is_none() && !is_newest {
@@ -137,19 +175,26 @@ impl Inspection {
             ));
         }
         let end = sealed.as_ref().map_or(bytes, |(_, end)| *end);
-        let mut scan = Scan::new(file.into(), id.epoch, HEADER_BYTES, end);
+        let mut scan = Scan::new(file, id.epoch, Beginning::records_at(beginning), end);
         let mut contents = Contents::default();
         let mut first = None;
+        let mut next = id.first + 1;
         while let Some(step) = scan.next(thorough) {
             match step {
                 Found::Record(header, at) => {
                     if thorough && scan.padding(at, &header).iter().any(|byte| *byte != 0) {
                         self.problems.push(format!("{name}: the bytes behind the record at {at} are not zero; it is sound"));
                     }
+                    self.missing(next..header.seq, 0, &format!("in {name}"));
+                    next = next.max(header.seq + 1);
+                    if let Some(refusal) = &header.refusal {
+                        let alike = (header.signal, (**refusal).clone());
+                        self.letters.entry(alike).or_default().add(super::reader::cost(&header));
+                    }
                     first.get_or_insert(header.seq);
                     let tenant = segment::tenant_id(&tenants, &header.tenant);
                     contents.add(header.seq, header.received_at_nanos, tenant, super::reader::cost(&header));
-                    numbers.push((header.seq, u64::from(header.items)));
+                    inside.numbers.push((header.seq, u64::from(header.items)));
                 }
                 Found::Damage { at, bytes, torn } => self.problems.push(match torn && is_newest {
                     true => format!("{name}: {bytes} bytes at {at} are the beginning of a write that was not finished, or they are damaged"),
@@ -162,22 +207,23 @@ impl Inspection {
             }
         }
         let count = |contents: &Contents| {
-            contents
-                .tally
-                .iter()
-                .fold(crate::Cost::default(), |mut sum, (_, cost)| {
-                    sum.add(cost);
-                    sum
-                })
+            contents.tally.iter().fold(Cost::default(), |mut sum, (_, cost)| {
+                sum.add(cost);
+                sum
+            })
         };
         let total = count(&contents);
         if let Some((footer, _)) = &sealed
             && count(footer) != total
         {
+            self.missing(next..footer.last + 1, 0, &format!("in {name}"));
             let lost = count(footer).items.saturating_sub(total.items);
             self.problems.push(format!(
                 "{name}: {lost} items that its footer counts cannot be read"
             ));
+        }
+        if !contents.is_empty() {
+            (inside.last, inside.is_whole) = (contents.last, sealed.is_some());
         }
         self.segments.push(InspectedSegment {
             name,
@@ -191,16 +237,16 @@ impl Inspection {
         Ok(())
     }
 
-    fn cursor(
+    /// What an exporter's file says, if one of its slots is sound.
+    fn position(
         &mut self,
         filesystem: &dyn Filesystem,
         name: &str,
         exporter: &str,
-        numbers: &[(u64, u64)],
-    ) -> io::Result<()> {
+    ) -> io::Result<Option<Position>> {
         let file = filesystem.open(&self.directory.join(name), OpenMode::Read)?;
         let (position, damaged_slots) = position::read(&*file, exporter);
-        if damaged_slots > 0 {
+        if damaged_slots > 0 || position.is_none() {
             let consequence = match position {
                 Some(_) => "the other one counts",
                 None => "at the next start it begins with the oldest record",
@@ -209,22 +255,12 @@ impl Inspection {
                 "{name}: {damaged_slots} of 2 slots are damaged; {consequence}"
             ));
         }
-        let position = position.unwrap_or_default();
-        let waits =
-            |seq: u64| seq >= position.floor && !position.settled.iter().any(|range| range.contains(&seq));
-        let waiting = numbers.iter().filter(|(seq, _)| waits(*seq));
-        self.cursors.push(InspectedCursor {
-            exporter: exporter.to_owned(),
-            floor: position.floor,
-            waiting: waiting.clone().count() as u64,
-            waiting_items: waiting.map(|(_, items)| items).sum(),
-        });
-        Ok(())
+        Ok(position)
     }
 }
 
 /// The id of a file's name.
-fn unescape(name: &str) -> String {
+pub(crate) fn unescape(name: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = name.as_bytes();
     while let [first, after @ ..] = rest {

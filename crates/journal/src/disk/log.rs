@@ -9,7 +9,8 @@ use bytes::Bytes;
 use sluice_payload::{Encoding, Payload};
 
 use super::reader::Source;
-use super::record::{ALIGNMENT, Header, Kind};
+use super::record::{ALIGNMENT, Header, Kind, Refusal};
+use super::recovery::Numbers;
 use super::segment::{Contents, HEADER_BYTES, SegmentId, nanos, tenant_name};
 use super::spill::Place;
 use crate::{File, OpenMode};
@@ -24,6 +25,8 @@ pub(crate) struct Entry<'a> {
     pub payload: &'a Payload,
     pub encoding: Encoding,
     pub stored: Bytes,
+    /// It is a dead letter.
+    pub refusal: Option<&'a Refusal>,
 }
 
 /// Where a record went.
@@ -52,6 +55,8 @@ pub(crate) struct Log {
     source: Source,
     next_seq: u64,
     behind_highest: u64,
+    /// The number of the last record that cursors were given: what a new segment says it follows.
+    pub last_seq: u64,
     pub active: Option<Active>,
     segment_bytes: u64,
     seed: Option<u64>,
@@ -59,11 +64,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub fn new(source: Source, next_seq: u64, segment_bytes: u64, seed: Option<u64>) -> Self {
+    pub fn new(source: Source, numbers: Numbers, segment_bytes: u64, seed: Option<u64>) -> Self {
         Self {
             source,
-            next_seq,
-            behind_highest: next_seq,
+            next_seq: numbers.next,
+            behind_highest: numbers.next,
+            last_seq: numbers.last,
             active: None,
             segment_bytes,
             seed,
@@ -91,7 +97,7 @@ impl Log {
         };
         let path = self.source.directory.join(id.file_name());
         let file = self.source.filesystem.open(&path, OpenMode::CreateNew)?;
-        let header = id.header(self.source.clock.wall());
+        let header = id.header(self.source.clock.wall(), self.last_seq);
         if let Err(error) = write_all(&*file, &mut [IoSlice::new(&header)], 0) {
             // An empty segment is no harm, and removed at the next start if it is not now.
             let _ = self.source.filesystem.remove(&path);
@@ -141,6 +147,7 @@ impl Log {
                 signal: payload.signal,
                 encoding: entry.encoding,
                 tenant: tenant_name(&self.source.tenants, payload.tenant),
+                refusal: entry.refusal.cloned().map(Box::new),
                 header_bytes: 0,
             };
             let from = self.headers.len();

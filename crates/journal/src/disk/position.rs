@@ -11,7 +11,7 @@ use crate::{File, Filesystem, OpenMode};
 const MAGIC: [u8; 4] = *b"SLjC";
 const VERSION: u16 = 1;
 const SLOT_BYTES: usize = 4096;
-const FIXED_BYTES: usize = 32;
+const FIXED_BYTES: usize = 40;
 const RANGE_BYTES: usize = 16;
 
 /// What has been settled.
@@ -21,6 +21,15 @@ pub(crate) struct Position {
     pub floor: u64,
     /// And these above it, in order.
     pub settled: Vec<Range<u64>>,
+    /// The number behind the last record that was there when this was written: those that are missing later were lost.
+    pub end: u64,
+}
+
+impl Position {
+    /// Whether a record is settled.
+    pub fn is_settled(&self, seq: u64) -> bool {
+        seq < self.floor || self.settled.iter().any(|range| range.contains(&seq))
+    }
 }
 
 /// One exporter's file.
@@ -45,6 +54,8 @@ impl PositionFile {
         let file = filesystem.open(&unnamed, OpenMode::Write)?;
         file.truncate(0)?;
         let mut position_file = Self::with(file, exporter);
+        // Both slots, so that an empty one is a damaged one.
+        position_file.write(position)?;
         position_file.write(position)?;
         position_file.sync()?;
         filesystem.rename(&unnamed, path)?;
@@ -76,6 +87,10 @@ impl PositionFile {
             position_file.generation = generation;
             position
         });
+        if position.is_none() {
+            // One that was cut short could be sound again once the file is longer, and count.
+            position_file.file.truncate(0)?;
+        }
         Ok(Some((position_file, position)))
     }
 
@@ -123,8 +138,7 @@ fn read_slots(file: &dyn File, exporter: &str) -> (Option<(u64, Position)>, usiz
                 newest = Some(found)
             }
             Some(_) => {}
-            // One that was never written is not damaged.
-            None => damaged += usize::from(bytes.iter().any(|byte| *byte != 0)),
+            None => damaged += 1,
         }
     }
     (newest, damaged)
@@ -142,6 +156,7 @@ fn encode(generation: u64, exporter: &str, position: &Position) -> Vec<u8> {
     bytes[12..16].copy_from_slice(&(ranges.len() as u32).to_le_bytes());
     bytes[16..24].copy_from_slice(&generation.to_le_bytes());
     bytes[24..32].copy_from_slice(&position.floor.to_le_bytes());
+    bytes[32..40].copy_from_slice(&position.end.to_le_bytes());
     let mut at = FIXED_BYTES;
     bytes[at..at + name.len()].copy_from_slice(name);
     at += name.len();
@@ -171,6 +186,7 @@ fn parse(bytes: &[u8], exporter: &str) -> Option<(u64, Position)> {
     let position = Position {
         floor: u64_at(bytes, 24),
         settled: settled.map(|two| u64_at(two, 0)..u64_at(two, 8)).collect(),
+        end: u64_at(bytes, 32),
     };
     Some((u64_at(bytes, 16), position))
 }
@@ -192,6 +208,7 @@ mod tests {
         Position {
             floor,
             settled: vec![floor + 2..floor + 5, floor + 9..floor + 10],
+            end: floor + 20,
         }
     }
 
@@ -213,13 +230,35 @@ mod tests {
         for floor in [70, 700] {
             file.write(&position(floor)).unwrap();
         }
-        let read = |exporter| PositionFile::open(&disk, path, exporter).unwrap().unwrap().1;
+        let read = |exporter| {
+            let file = disk.open(path, OpenMode::Read).unwrap();
+            super::read(&*file, exporter).0
+        };
         assert_eq!(read("a"), Some(position(700)));
         assert_eq!(read("b"), None, "it is somebody else's");
-        flip(&disk, path, SLOT_BYTES as u64 + 40);
+        flip(&disk, path, 40);
         assert_eq!(read("a"), Some(position(70)));
-        flip(&disk, path, 25);
+        flip(&disk, path, SLOT_BYTES as u64 + 25);
         assert_eq!(read("a"), None);
+    }
+
+    /// Scenario: a file is cut short within the zeros of its first slot; the exporter begins anew and writes its position.
+    /// Guarantees: the old slot does not come back when the file grows over it.
+    #[test]
+    fn a_slot_that_was_cut_stays_lost() {
+        let disk = SimulatedDisk::default();
+        let path = Path::new("/a.cursor");
+        let mut file = PositionFile::create(&disk, path, "a", &position(7)).unwrap();
+        file.write(&position(70)).unwrap();
+        file.write(&position(700)).unwrap();
+        disk.damage(path, |bytes| bytes.truncate(1000));
+        let (mut file, position_before) = PositionFile::open(&disk, path, "a").unwrap().unwrap();
+        assert_eq!(position_before, None);
+        file.write(&position(3)).unwrap();
+        assert_eq!(
+            PositionFile::open(&disk, path, "a").unwrap().unwrap().1,
+            Some(position(3))
+        );
     }
 
     /// Scenario: more ranges than a slot holds.
@@ -231,6 +270,7 @@ mod tests {
         let many = Position {
             floor: 1,
             settled: (1..1000).map(|n| n * 10..n * 10 + 5).collect(),
+            end: 10_000,
         };
         PositionFile::create(&disk, path, "a", &many).unwrap();
         let (_, read) = PositionFile::open(&disk, path, "a").unwrap().unwrap();

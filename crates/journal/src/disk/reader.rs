@@ -11,7 +11,7 @@ use sluice_payload::{Encoding, Frame, Payload, Tenants};
 use super::body::Inflater;
 use super::record::Header;
 use super::scan::{Found, Scan};
-use super::segment::{HEADER_BYTES, SegmentId, tenant_id, time};
+use super::segment::{Beginning, HEADER_BYTES, SegmentId, tenant_id, time};
 use super::spill::{Passing, Place, ReadFrom};
 use crate::{Clock, Cost, Filesystem, OpenMode};
 
@@ -91,13 +91,16 @@ impl Reader {
                 continue;
             }
             if at != Some(*id) {
-                let offset = match id.first == from.place.segment {
-                    true => from.place.offset,
-                    false => HEADER_BYTES,
-                };
                 let path = self.source.directory.join(id.file_name());
                 match self.source.filesystem.open(&path, OpenMode::Read) {
-                    Ok(file) => self.scan = Some((*id, Scan::new(file.into(), id.epoch, offset, *end))),
+                    Ok(file) => {
+                        let in_midst = id.first == from.place.segment && from.place.offset > HEADER_BYTES;
+                        let offset = match in_midst {
+                            true => from.place.offset,
+                            false => Beginning::records_at(Beginning::read(&*file, *id)),
+                        };
+                        self.scan = Some((*id, Scan::new(file.into(), id.epoch, offset, *end)));
+                    }
                     // Somebody removed it by hand: what was in it is missing, as if it were damaged.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
                         self.damaged.push(id.first);

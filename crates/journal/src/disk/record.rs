@@ -22,7 +22,12 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 /// A longer tenant name is cut: it must fit into a header, and a client can send any.
 const MAX_TENANT_BYTES: usize = 1024;
 
+/// A longer reason is cut: what a destination says may be a page of HTML.
+const MAX_REASON_BYTES: usize = 2048;
+
 const EXTENSION_TENANT: u16 = 1;
+const EXTENSION_EXPORTER: u16 = 4;
+const EXTENSION_REASON: u16 = 5;
 const OTLP: u8 = 1;
 
 /// What a record holds.
@@ -30,6 +35,15 @@ const OTLP: u8 = 1;
 pub(crate) enum Kind {
     Payload,
     Footer,
+}
+
+/// Why a payload is a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// The id of the exporter whose destination refused it.
+    pub exporter: String,
+    /// What the destination said.
+    pub reason: String,
 }
 
 /// Everything about a record but its body.
@@ -47,6 +61,8 @@ pub(crate) struct Header {
     pub encoding: Encoding,
     /// Empty for the default tenant.
     pub tenant: String,
+    /// Of a dead letter.
+    pub refusal: Option<Box<Refusal>>,
     /// Bytes of the header itself; set by [`Header::encode`].
     pub header_bytes: u16,
 }
@@ -77,9 +93,17 @@ impl Header {
     /// Appends the header to `out`.
     pub fn encode(&mut self, out: &mut Vec<u8>) {
         let start = out.len();
-        let tenant = cut(&self.tenant, MAX_TENANT_BYTES);
-        let extensions = if tenant.is_empty() { 0 } else { 4 + tenant.len() };
-        self.header_bytes = (FIXED_BYTES + extensions).next_multiple_of(ALIGNMENT as usize) as u16;
+        let tenant = (EXTENSION_TENANT, cut(&self.tenant, MAX_TENANT_BYTES));
+        let refusal = self.refusal.iter().flat_map(|refusal| {
+            [
+                (EXTENSION_EXPORTER, cut(&refusal.exporter, MAX_TENANT_BYTES)),
+                (EXTENSION_REASON, cut(&refusal.reason, MAX_REASON_BYTES)),
+            ]
+        });
+        let extensions = [tenant].into_iter().chain(refusal);
+        let extensions = extensions.filter(|(_, text)| !text.is_empty());
+        let length: usize = extensions.clone().map(|(_, text)| 4 + text.len()).sum();
+        self.header_bytes = (FIXED_BYTES + length).next_multiple_of(ALIGNMENT as usize) as u16;
         out.extend_from_slice(&MAGIC);
         out.push(VERSION);
         out.push(match self.kind {
@@ -96,10 +120,10 @@ impl Header {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&[self.signal as u8, OTLP, encoding_code(self.encoding), 0]);
-        if !tenant.is_empty() {
-            out.extend_from_slice(&EXTENSION_TENANT.to_le_bytes());
-            out.extend_from_slice(&(tenant.len() as u16).to_le_bytes());
-            out.extend_from_slice(tenant.as_bytes());
+        for (kind, text) in extensions {
+            out.extend_from_slice(&kind.to_le_bytes());
+            out.extend_from_slice(&(text.len() as u16).to_le_bytes());
+            out.extend_from_slice(text.as_bytes());
         }
         out.resize(start + usize::from(self.header_bytes), 0);
         let crc = header_crc(&out[start..]);
@@ -137,6 +161,7 @@ impl Header {
         let (Some(signal), Some(encoding), OTLP) = (signal, encoding_of(header[54]), header[53]) else {
             return Err(NoRecord::Damaged);
         };
+        let (tenant, refusal) = extensions(&header[FIXED_BYTES..]);
         Ok(Header {
             kind,
             epoch,
@@ -148,7 +173,8 @@ impl Header {
             items: u32_at(header, 48),
             signal,
             encoding,
-            tenant: tenant(&header[FIXED_BYTES..]),
+            tenant,
+            refusal,
             header_bytes,
         })
     }
@@ -159,16 +185,24 @@ fn header_crc(header: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..])
 }
 
-fn tenant(mut extensions: &[u8]) -> String {
-    while let [a, b, c, d, rest @ ..] = extensions {
-        let length = usize::from(u16::from_le_bytes([*c, *d])).min(rest.len());
+/// The tenant, and the refusal of a dead letter.
+fn extensions(mut rest: &[u8]) -> (String, Option<Box<Refusal>>) {
+    let [mut tenant, mut exporter, mut reason] = [const { String::new() }; 3];
+    while let [a, b, c, d, after @ ..] = rest {
+        let length = usize::from(u16::from_le_bytes([*c, *d])).min(after.len());
+        let (text, next) = after.split_at(length);
+        let text = || String::from_utf8_lossy(text).into_owned();
         match u16::from_le_bytes([*a, *b]) {
             0 => break,
-            EXTENSION_TENANT => return String::from_utf8_lossy(&rest[..length]).into_owned(),
-            _ => extensions = &rest[length..],
+            EXTENSION_TENANT => tenant = text(),
+            EXTENSION_EXPORTER => exporter = text(),
+            EXTENSION_REASON => reason = text(),
+            _ => {}
         }
+        rest = next;
     }
-    String::new()
+    let refusal = (!exporter.is_empty()).then(|| Box::new(Refusal { exporter, reason }));
+    (tenant, refusal)
 }
 
 /// The beginning of `text`, at most so many bytes of it.
@@ -226,15 +260,21 @@ mod tests {
             signal: Signal::Traces,
             encoding: Encoding::Zstd,
             tenant: tenant.to_owned(),
+            refusal: (tenant == "refused").then(|| {
+                Box::new(Refusal {
+                    exporter: "otlphttp/x".to_owned(),
+                    reason: "HTTP 400: no such metric".to_owned(),
+                })
+            }),
             header_bytes: 0,
         }
     }
 
-    /// Scenario: headers with and without a tenant, whole, cut anywhere, with any bit flipped, of another epoch.
+    /// Scenario: headers with and without a tenant and a refusal, whole, cut anywhere, with any bit flipped, of another epoch.
     /// Guarantees: the whole one is read back; no other is.
     #[test]
     fn a_header_is_read_back_or_not_at_all() {
-        for name in ["", "a", "a tenant with a long name"] {
+        for name in ["", "a", "refused", "a tenant with a long name"] {
             let mut written = header(name);
             let mut bytes = Vec::new();
             written.encode(&mut bytes);

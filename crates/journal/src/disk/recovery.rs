@@ -4,20 +4,23 @@
 //! that an exporter stands in the middle of.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
+use sluice_payload::Tenants;
+
+use super::lost::{Missing, between};
 use super::position::{Position, PositionFile};
 use super::reader::{Source, cost};
 use super::record::{self, Header};
 use super::scan::{Found, Scan};
-use super::segment::{Contents, HEADER_BYTES, SegmentId, Tally, read_exact, tenant_id, version};
+use super::segment::{Beginning, Contents, HEADER_BYTES, SegmentId, Tally, tenant_id};
 use super::spill::{Lag, Place, Segment, Spill};
 use super::{OpenError, escape};
 use crate::state::State;
-use crate::{File, OpenMode};
+use crate::{File, Filesystem, OpenMode};
 
 /// Ends the names of positions.
 pub(crate) const CURSOR_SUFFIX: &str = ".cursor";
@@ -29,6 +32,8 @@ pub struct Recovered {
     pub records: u64,
     /// Places in which something could not be read.
     pub damaged: u64,
+    /// Records that are not there any more, once for each exporter that had not settled them.
+    pub lost: u64,
     /// Exporters that are not in the configuration any more, whose backlog was given up.
     pub released: Vec<String>,
     /// Exporters whose position could not be read, and which begin with the oldest record.
@@ -44,78 +49,97 @@ struct Scanned {
     end: u64,
     /// Places that could not be read, but for a torn end.
     damaged: u64,
+    /// Before the last record that was found.
+    missing: Missing,
     /// Each record, if asked for.
     records: Vec<(Header, u64)>,
+}
+
+/// Where an opened journal goes on.
+pub(crate) struct Numbers {
+    /// The number of the next record.
+    pub next: u64,
+    /// The number of the last record that is there.
+    pub last: u64,
+}
+
+/// What an exporter's file says; `None`: it is new.
+struct Opened {
+    file: Option<PositionFile>,
+    position: Option<Position>,
 }
 
 /// The state of a journal in `source`'s directory, and the positions of its cursors.
 pub(crate) fn recover(
     source: &Source,
     state: &mut State,
-) -> Result<(u64, Vec<PositionFile>, Recovered), OpenError> {
+) -> Result<(Numbers, Vec<PositionFile>, Recovered), OpenError> {
     let failed = |error| OpenError::Io {
         path: source.directory.clone(),
         error,
     };
-    let names = source.filesystem.list(&source.directory).map_err(failed)?;
-    let mut report = Recovered::default();
-    let mut segments = BTreeMap::new();
-    let mut highest = 0;
-    for id in names.iter().filter_map(|name| SegmentId::parse(name)) {
-        if let Some(segment) = look_into(source, id, &mut report)? {
-            highest = highest.max(id.first).max(segment.contents.last);
-            segments.insert(id.first, segment);
-        }
+    let mut found = look_through(source)?;
+    let mut report = Recovered {
+        damaged: found.damaged,
+        ..Recovered::default()
+    };
+    let mut opened = open_positions(source, state, &mut report).map_err(failed)?;
+    let mut end = 0;
+    for position in opened.iter().filter_map(|opened| opened.position.as_ref()) {
+        let behind = position.settled.last().map_or(position.floor, |range| range.end);
+        found.highest = found.highest.max(behind.max(position.end).saturating_sub(1));
+        end = end.max(position.end);
     }
-    find_gaps(&mut segments, &mut report);
-    let mut files = Vec::new();
-    let mut positions = Vec::new();
-    for index in 0..state.cursor_count() {
-        let exporter = state.exporter(index);
-        let path = source.directory.join(cursor_name(exporter));
-        let opened = PositionFile::open(&*source.filesystem, &path, exporter).map_err(failed)?;
-        let (file, position) = opened.unzip();
-        files.push(file);
-        positions.push(match position {
-            None => {
-                report.added.push(exporter.to_owned());
-                None
-            }
-            Some(None) => {
-                report.lost_positions.push(exporter.to_owned());
-                Some(Position::default())
-            }
-            Some(Some(position)) => {
-                let behind = position.settled.last().map_or(position.floor, |range| range.end);
-                highest = highest.max(behind.saturating_sub(1));
-                Some(position)
-            }
-        });
-    }
-    let next_seq = highest + 1;
-    release(source, state, &names, &mut report).map_err(failed)?;
+    found
+        .missing
+        .add(between(found.last, found.is_whole, end.saturating_sub(1)));
+    let numbers = Numbers {
+        next: found.highest + 1,
+        last: found.last,
+    };
+    release(source, state, &mut report).map_err(failed)?;
 
     let at_end = Position {
-        floor: next_seq,
+        floor: numbers.next,
         settled: Vec::new(),
+        end: numbers.last + 1,
     };
-    let positions: Vec<_> = (positions.into_iter())
-        .map(|position| position.unwrap_or_else(|| at_end.clone()))
+    let positions: Vec<_> = (opened.iter_mut())
+        .map(|opened| opened.position.take().unwrap_or_else(|| at_end.clone()))
         .collect();
-    state.end = next_seq;
-    let lags = place(source, state, &mut segments, &positions, &mut report).map_err(failed)?;
-    let mut spill = Spill {
-        segments,
-        lags,
-        ..Spill::default()
-    };
-    spill.damaged = report.damaged;
+    state.end = numbers.next;
+    let LookedThrough {
+        mut segments,
+        mut missing,
+        ..
+    } = found;
+    let lags = place(
+        source,
+        state,
+        &mut segments,
+        &positions,
+        &mut missing,
+        &mut report,
+    )
+    .map_err(failed)?;
+    // Of one that is not known, nobody knows what it had settled.
+    let known = positions
+        .iter()
+        .filter(|position| **position != Position::default());
+    report.lost = known.map(|position| missing.lost_to(position)).sum();
     report.records = (0..state.cursor_count())
         .map(|index| state.cursors[index].backlog.requests)
         .max()
         .unwrap_or(0);
-    state.spill = Some(Box::new(spill));
-    let files = files.into_iter().enumerate().map(|(index, file)| match file {
+    state.spill = Some(Box::new(Spill {
+        segments,
+        lags,
+        damaged: report.damaged,
+        lost: report.lost,
+        stored_until: numbers.last + 1,
+        ..Spill::default()
+    }));
+    let files = (opened.into_iter().enumerate()).map(|(index, opened)| match opened.file {
         Some(file) => Ok(file),
         None => {
             let exporter = state.exporter(index);
@@ -128,22 +152,78 @@ pub(crate) fn recover(
         .filesystem
         .sync_directory(&source.directory)
         .map_err(failed)?;
-    Ok((next_seq, files, report))
+    Ok((numbers, files, report))
 }
 
-/// Numbers that are missing between two segments were cut off the first, or were in one that is gone.
-fn find_gaps(segments: &mut BTreeMap<u64, Segment>, report: &mut Recovered) {
-    let firsts: Vec<u64> = segments.keys().skip(1).copied().collect();
-    for (segment, next) in segments.values_mut().zip(firsts) {
-        let last = match segment.contents.is_empty() {
-            true => segment.id.first,
-            false => segment.contents.last,
+/// All segments of a directory.
+pub(crate) struct LookedThrough {
+    pub segments: BTreeMap<u64, Segment>,
+    /// The highest number that may be in use.
+    pub highest: u64,
+    /// The number of the last record.
+    pub last: u64,
+    /// The segment it is in was sealed: nobody can have cut anything off.
+    is_whole: bool,
+    damaged: u64,
+    missing: Missing,
+}
+
+/// Looks into every segment of `source`'s directory; those without a footer get one.
+pub(crate) fn look_through(source: &Source) -> Result<LookedThrough, OpenError> {
+    let names = source.filesystem.list(&source.directory);
+    let names = names.map_err(|error| OpenError::Io {
+        path: source.directory.clone(),
+        error,
+    })?;
+    let mut ids: Vec<_> = names.iter().filter_map(|name| SegmentId::parse(name)).collect();
+    ids.sort_unstable();
+    let mut all = LookedThrough {
+        segments: BTreeMap::new(),
+        highest: 0,
+        last: 0,
+        is_whole: false,
+        damaged: 0,
+        missing: Missing::default(),
+    };
+    for id in ids {
+        let Some(one) = look_into(source, id, &mut all)? else {
+            continue;
         };
-        if last + 1 < next && !segment.damaged {
-            segment.damaged = true;
-            report.damaged += 1;
+        if let Some(beginning) = one.beginning {
+            all.missing
+                .add(between(all.last, all.is_whole, beginning.follows));
         }
+        let contents = &one.segment.contents;
+        all.highest = all.highest.max(id.first).max(contents.last);
+        if !contents.is_empty() {
+            all.last = contents.last;
+            all.is_whole = one.was_sealed;
+        }
+        all.segments.insert(id.first, one.segment);
     }
+    Ok(all)
+}
+
+fn open_positions(source: &Source, state: &State, report: &mut Recovered) -> io::Result<Vec<Opened>> {
+    let mut all = Vec::new();
+    for index in 0..state.cursor_count() {
+        let exporter = state.exporter(index);
+        let path = source.directory.join(cursor_name(exporter));
+        let (file, position) = PositionFile::open(&*source.filesystem, &path, exporter)?.unzip();
+        let position = match position {
+            None => {
+                report.added.push(exporter.to_owned());
+                None
+            }
+            Some(None) => {
+                report.lost_positions.push(exporter.to_owned());
+                Some(Position::default())
+            }
+            Some(sound) => sound,
+        };
+        all.push(Opened { file, position });
+    }
+    Ok(all)
 }
 
 pub(crate) fn cursor_name(exporter: &str) -> String {
@@ -151,10 +231,11 @@ pub(crate) fn cursor_name(exporter: &str) -> String {
 }
 
 /// Gives up the claims of exporters that are gone.
-fn release(source: &Source, state: &State, names: &[OsString], report: &mut Recovered) -> io::Result<()> {
+fn release(source: &Source, state: &State, report: &mut Recovered) -> io::Result<()> {
     let known: Vec<String> = (0..state.cursor_count())
         .map(|index| cursor_name(state.exporter(index)))
         .collect();
+    let names = source.filesystem.list(&source.directory)?;
     for name in names.iter().filter_map(|name| name.to_str()) {
         let Some(exporter) = name.strip_suffix(CURSOR_SUFFIX) else {
             continue;
@@ -167,8 +248,20 @@ fn release(source: &Source, state: &State, names: &[OsString], report: &mut Reco
     Ok(())
 }
 
+/// A segment that is there.
+struct LookedInto {
+    segment: Segment,
+    beginning: Option<Beginning>,
+    /// Nobody can have cut anything off it.
+    was_sealed: bool,
+}
+
 /// One segment by its footer, or by a scan if it has none.
-fn look_into(source: &Source, id: SegmentId, report: &mut Recovered) -> Result<Option<Segment>, OpenError> {
+fn look_into(
+    source: &Source,
+    id: SegmentId,
+    all: &mut LookedThrough,
+) -> Result<Option<LookedInto>, OpenError> {
     let path = source.directory.join(id.file_name());
     let failed = |error| OpenError::Io {
         path: path.clone(),
@@ -176,23 +269,28 @@ fn look_into(source: &Source, id: SegmentId, report: &mut Recovered) -> Result<O
     };
     let file = source.filesystem.open(&path, OpenMode::Read).map_err(failed)?;
     let size_bytes = file.size_bytes().map_err(failed)?;
-    let mut header = [0; HEADER_BYTES as usize];
-    if size_bytes >= HEADER_BYTES
-        && read_exact(&*file, &mut header, 0).is_ok()
-        && let Some(newer) = version(&header).filter(|version| *version > u16::from(record::VERSION))
-    {
-        return Err(OpenError::Newer { path, version: newer });
+    let beginning = Beginning::read(&*file, id);
+    if let Some(newer) = beginning.filter(|of| of.version > u16::from(record::VERSION)) {
+        let version = newer.version;
+        return Err(OpenError::Newer { path, version });
     }
     // A footer that cannot be read is none.
     let sealed = Contents::read(&*file, size_bytes, id, &source.tenants).unwrap_or_default();
     if let Some((contents, end)) = sealed {
-        return Ok(Some(Segment {
+        let damaged = beginning.is_none();
+        all.damaged += u64::from(damaged);
+        let segment = Segment {
             id,
             contents,
             end,
             size_bytes,
             closed: true,
-            damaged: false,
+            damaged,
+        };
+        return Ok(Some(LookedInto {
+            segment,
+            beginning,
+            was_sealed: true,
         }));
     }
     let scanned =
@@ -200,7 +298,8 @@ fn look_into(source: &Source, id: SegmentId, report: &mut Recovered) -> Result<O
             path: path.clone(),
             version,
         })?;
-    report.damaged += scanned.damaged;
+    all.damaged += scanned.damaged;
+    all.missing.extend(scanned.missing);
     let damaged = scanned.damaged > 0;
     if scanned.contents.is_empty() && !damaged {
         source.filesystem.remove(&path).map_err(failed)?;
@@ -215,24 +314,36 @@ fn look_into(source: &Source, id: SegmentId, report: &mut Recovered) -> Result<O
         damaged,
     };
     // The next start need not scan it again. Without space for it, or on a read-only disk, it will.
-    if let Ok(size_bytes) = seal(source, &segment) {
+    let (filesystem, contents) = (&*source.filesystem, &segment.contents);
+    if let Ok(size_bytes) = seal(filesystem, &path, id, contents, segment.end, &source.tenants) {
         segment.size_bytes = size_bytes;
     }
-    Ok(Some(segment))
+    Ok(Some(LookedInto {
+        segment,
+        beginning,
+        was_sealed: false,
+    }))
 }
 
-fn seal(source: &Source, segment: &Segment) -> io::Result<u64> {
-    let path = source.directory.join(segment.id.file_name());
-    let file = source.filesystem.open(&path, OpenMode::Write)?;
+/// Gives a segment whose records end at `end` a footer; returns its size.
+pub(crate) fn seal(
+    filesystem: &dyn Filesystem,
+    path: &Path,
+    id: SegmentId,
+    contents: &Contents,
+    end: u64,
+    tenants: &Tenants,
+) -> io::Result<u64> {
+    let file = filesystem.open(path, OpenMode::Write)?;
     // A torn end is cut off; damage that has records behind it stays where it is.
-    file.truncate(segment.end)?;
-    let footer = segment.contents.seal(segment.id, segment.end, &source.tenants);
-    let written = super::log::write_all(&*file, &mut [io::IoSlice::new(&footer)], segment.end);
+    file.truncate(end)?;
+    let footer = contents.seal(id, end, tenants);
+    let written = super::log::write_all(&*file, &mut [io::IoSlice::new(&footer)], end);
     if let Err(error) = written.and_then(|()| file.sync_data()) {
-        let _ = file.truncate(segment.end);
+        let _ = file.truncate(end);
         return Err(error);
     }
-    Ok(segment.end + footer.len() as u64)
+    Ok(end + footer.len() as u64)
 }
 
 /// Walks through a segment.
@@ -244,18 +355,21 @@ fn scan(
     bodies: bool,
     keep: bool,
 ) -> Result<Scanned, u16> {
-    let mut scan = Scan::new(file, id.epoch, HEADER_BYTES, end);
+    let begin = Beginning::records_at(Beginning::read(&*file, id));
+    let mut scan = Scan::new(file, id.epoch, begin, end);
     let mut scanned = Scanned {
         contents: Contents::default(),
         end: HEADER_BYTES,
         damaged: 0,
+        missing: Missing::default(),
         records: Vec::new(),
     };
-    let mut next = 0;
+    let mut next = id.first + 1;
     while let Some(found) = scan.next(bodies) {
         match found {
             Found::Record(header, _) if header.seq < next => {}
             Found::Record(header, offset) => {
+                scanned.missing.add(next..header.seq);
                 next = header.seq + 1;
                 let tenant = tenant_id(&source.tenants, &header.tenant);
                 let contents = &mut scanned.contents;
@@ -283,6 +397,7 @@ fn place(
     state: &mut State,
     segments: &mut BTreeMap<u64, Segment>,
     positions: &[Position],
+    missing: &mut Missing,
     report: &mut Recovered,
 ) -> io::Result<Vec<Lag>> {
     let mut lags: Vec<Lag> = (positions.iter())
@@ -299,7 +414,7 @@ fn place(
     for segment in segments.values_mut() {
         let first = segment.id.first;
         let records = match positions.iter().any(|position| stands_in(position, segment)) {
-            true => read_through(source, segment, report)?,
+            true => read_through(source, segment, missing, report)?,
             false => Vec::new(),
         };
         for (index, position) in positions.iter().enumerate() {
@@ -315,7 +430,7 @@ fn place(
             if stands_in(position, segment) {
                 for (header, offset) in &records {
                     let tenant = tenant_id(&source.tenants, &header.tenant);
-                    if !is_settled(position, header.seq) {
+                    if !position.is_settled(header.seq) {
                         waiting.add(tenant, cost(header));
                     }
                     if header.seq < position.floor && is_first {
@@ -348,14 +463,11 @@ fn stands_in(position: &Position, segment: &Segment) -> bool {
     floor || (position.settled.iter()).any(|range: &Range<u64>| range.start <= last && first < range.end)
 }
 
-fn is_settled(position: &Position, seq: u64) -> bool {
-    seq < position.floor || position.settled.iter().any(|range| range.contains(&seq))
-}
-
 /// The records of a segment, which from now on holds no others.
 fn read_through(
     source: &Source,
     segment: &mut Segment,
+    missing: &mut Missing,
     report: &mut Recovered,
 ) -> io::Result<Vec<(Header, u64)>> {
     let path = source.directory.join(segment.id.file_name());
@@ -365,6 +477,12 @@ fn read_through(
     };
     if scanned.contents.tally != segment.contents.tally {
         // What is missing was settled by some, or it was not: nobody knows.
+        let found = match scanned.contents.is_empty() {
+            true => segment.id.first,
+            false => scanned.contents.last,
+        };
+        missing.extend(scanned.missing);
+        missing.add(found + 1..segment.contents.last + 1);
         segment.contents.tally = scanned.contents.tally;
         segment.damaged = true;
         report.damaged += scanned.damaged.max(1);

@@ -44,26 +44,54 @@ impl SegmentId {
         (id.file_name().as_str() == name).then_some(id)
     }
 
-    /// What the file begins with.
-    pub fn header(self, created: SystemTime) -> [u8; HEADER_BYTES as usize] {
+    /// What the file begins with; `follows` is the number of the last record before it, in another segment.
+    pub fn header(self, created: SystemTime, follows: u64) -> [u8; HEADER_BYTES as usize] {
         let mut header = [0; HEADER_BYTES as usize];
         header[..4].copy_from_slice(&MAGIC);
         header[4..6].copy_from_slice(&VERSION.to_le_bytes());
         header[16..24].copy_from_slice(&self.epoch.to_le_bytes());
         header[24..32].copy_from_slice(&self.first.to_le_bytes());
         header[32..40].copy_from_slice(&nanos(created).to_le_bytes());
-        let crc = crc32c::crc32c(&header[12..]);
-        header[8..12].copy_from_slice(&crc.to_le_bytes());
+        header[40..48].copy_from_slice(&follows.to_le_bytes());
+        let crc = header_crc(&header).to_le_bytes();
+        header[8..12].copy_from_slice(&crc);
         header
     }
 }
 
-/// The version that a segment says it has, if its header is sound: one that is newer must not be scanned for damage.
-pub(crate) fn version(header: &[u8]) -> Option<u16> {
-    let sound = header.len() == HEADER_BYTES as usize
-        && header[..4] == MAGIC
-        && u32_at(header, 8) == crc32c::crc32c(&header[12..]);
-    sound.then(|| u16::from_le_bytes([header[4], header[5]]))
+/// Everything but the checksum itself.
+fn header_crc(header: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&header[..8]), &header[12..])
+}
+
+/// What the header of a segment says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Beginning {
+    /// One that is newer must not be scanned for damage.
+    pub version: u16,
+    /// The number of the last record before this segment.
+    pub follows: u64,
+}
+
+impl Beginning {
+    /// Reads the header of segment `id`; `None` when it is damaged.
+    pub fn read(file: &dyn File, id: SegmentId) -> Option<Self> {
+        let mut header = [0; HEADER_BYTES as usize];
+        read_exact(file, &mut header, 0).ok()?;
+        let sound = header[..4] == MAGIC
+            && u32_at(&header, 8) == header_crc(&header)
+            && (u64_at(&header, 16), u64_at(&header, 24)) == (id.epoch, id.first);
+        sound.then(|| Self {
+            version: u16::from_le_bytes([header[4], header[5]]),
+            follows: u64_at(&header, 40),
+        })
+    }
+
+    /// Where records may begin. Where the header is damaged, bytes may be missing from it, and the first record be where
+    /// it was.
+    pub fn records_at(beginning: Option<Self>) -> u64 {
+        beginning.map_or(0, |_| HEADER_BYTES)
+    }
 }
 
 pub(crate) fn nanos(time: SystemTime) -> u64 {
@@ -149,6 +177,7 @@ impl Contents {
             signal: sluice_payload::Signal::Metrics,
             encoding: sluice_payload::Encoding::Identity,
             tenant: String::new(),
+            refusal: None,
             header_bytes: 0,
         };
         header.encode(&mut sealed);
@@ -186,7 +215,9 @@ impl Contents {
             return Ok(None);
         };
         let body = footer.get(header.body()).unwrap_or_default();
-        if header.kind != Kind::Footer || crc32c::crc32c(body) != header.body_crc {
+        let padding = footer.get(header.body().end..).unwrap_or_default();
+        let is_sound = crc32c::crc32c(body) == header.body_crc && padding.iter().all(|byte| *byte == 0);
+        if header.kind != Kind::Footer || !is_sound {
             return Ok(None);
         }
         Ok(parse_footer(body, tenants).map(|contents| (contents, begins)))

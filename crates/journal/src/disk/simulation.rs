@@ -25,7 +25,8 @@ const STEPS: u64 = 120;
 const EXPORTERS: [&str; 2] = ["a", "b"];
 const IN_FLIGHT_BYTES: u64 = 20_000;
 
-struct Random(u64);
+/// Numbers that look random (splitmix64).
+pub(super) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -36,7 +37,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
 
@@ -343,7 +344,8 @@ impl World {
 
     /// What is in this part of a segment may be lost.
     fn forgive(&mut self, path: &std::path::Path, id: SegmentId, size: u64, range: std::ops::Range<u64>) {
-        let file = self.disk.open(path, OpenMode::Read).unwrap();
+        // A copy: the disk itself may fail just now.
+        let file = self.disk.copy().open(path, OpenMode::Read).unwrap();
         let mut scan = Scan::new(file.into(), id.epoch, HEADER_BYTES, size);
         while let Some(found) = scan.next(true) {
             if let Found::Record(header, offset) = found

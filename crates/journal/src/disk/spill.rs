@@ -51,6 +51,8 @@ pub(crate) struct Lag {
     /// What it has been handed and not settled.
     pub in_flight: BTreeSet<u64>,
     pub in_flight_bytes: u64,
+    /// Its own limit of that, for a reader that does not keep in memory what it was handed.
+    pub most_in_flight_bytes: Option<u64>,
     /// Settled by an earlier process, ahead of `next`.
     pub settled_before: VecDeque<Range<u64>>,
     /// Its position has changed since it was last written.
@@ -70,6 +72,10 @@ pub(crate) struct Spill {
     pub most_in_flight_bytes: u64,
     /// Records, or runs of bytes, that could not be read.
     pub damaged: u64,
+    /// Records that a cursor waited for and that are not there, once for each such cursor.
+    pub lost: u64,
+    /// The number behind the last record that is there, or was taken in.
+    pub stored_until: u64,
 }
 
 /// A record as a reader found it.
@@ -134,6 +140,7 @@ impl State {
         let (tenant, retained) = (payload.tenant, payload.retained_bytes());
         self.insert(seq, place, payload, cost, confirm);
         let spill = self.spilled();
+        spill.stored_until = seq + 1;
         spill.kept_bytes += retained;
         if let Some(segment) = spill.segments.get_mut(&place.segment) {
             segment.contents.add(seq, received_at_nanos, tenant, cost);
@@ -208,7 +215,8 @@ impl State {
     pub(crate) fn is_full(&mut self, index: usize) -> bool {
         let spill = self.spilled();
         let lag = &spill.lags[index];
-        !lag.in_flight.is_empty() && lag.in_flight_bytes >= spill.most_in_flight_bytes
+        let most = lag.most_in_flight_bytes.unwrap_or(spill.most_in_flight_bytes);
+        !lag.in_flight.is_empty() && lag.in_flight_bytes >= most
     }
 
     /// Where a cursor's next record is, if there is one.
@@ -242,9 +250,12 @@ impl State {
         }
     }
 
-    /// Nothing more is written to a segment; its size, if it was sealed.
+    /// Nothing more is written to a segment; its size, if it was sealed. Positions are written with it, so that they say how
+    /// far the journal goes even where nothing is delivered.
     pub(crate) fn close_segment(&mut self, first: u64, size_bytes: Option<u64>) {
-        if let Some(segment) = self.spilled().segments.get_mut(&first) {
+        let spill = self.spilled();
+        spill.lags.iter_mut().for_each(|lag| lag.moved = true);
+        if let Some(segment) = spill.segments.get_mut(&first) {
             segment.closed = true;
             segment.size_bytes = size_bytes.unwrap_or(segment.size_bytes);
         }
@@ -437,6 +448,7 @@ impl State {
                 continue;
             }
             of.damaged = true;
+            spill.lost += missing.requests;
             cursor.backlog.sub(missing);
             let account = cursor.account(tenant);
             let items = missing.items.min(account.queued);
@@ -487,7 +499,8 @@ impl State {
 
     fn position(&mut self, index: usize) -> Position {
         let next = self.cursors[index].next;
-        let lag = &self.spilled().lags[index];
+        let spill = self.spilled();
+        let (lag, end) = (&spill.lags[index], spill.stored_until);
         let mut settled: Vec<Range<u64>> = Vec::new();
         let floor = lag.in_flight.first().copied().unwrap_or(next);
         let mut from = floor;
@@ -506,7 +519,7 @@ impl State {
                 .filter(|range| range.end > next)
                 .cloned(),
         );
-        Position { floor, settled }
+        Position { floor, settled, end }
     }
 
     /// Segments that no cursor needs any more; they are forgotten here.

@@ -192,6 +192,7 @@ impl Writer {
                 payload: &one.payload,
                 encoding,
                 stored,
+                refusal: None,
             })
             .collect();
         let written = self
@@ -253,6 +254,7 @@ impl Writer {
     /// Written and, as far as that is asked for, synced: cursors may have it, and clients are answered.
     fn take_in(&mut self, shared: &Shared, mut group: Vec<Pending>, written: &[Written], lengths: &[u64]) {
         let mut released = Released::new();
+        self.log.last_seq = written.last().map_or(self.log.last_seq, |last| last.seq);
         {
             let mut state = shared.state.lock();
             let ends = written.iter().skip(1).map(|next| next.place.offset);

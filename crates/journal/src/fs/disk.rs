@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -19,6 +20,7 @@ pub struct Disk;
 struct DiskFile {
     file: fs::File,
     mode: OpenMode,
+    is_locked: AtomicBool,
 }
 
 impl Filesystem for Disk {
@@ -35,7 +37,11 @@ impl Filesystem for Disk {
             true => open_pipe(options, path)?,
             false => options.open(path)?,
         };
-        Ok(Box::new(DiskFile { file, mode }))
+        Ok(Box::new(DiskFile {
+            file,
+            mode,
+            is_locked: AtomicBool::new(false),
+        }))
     }
 
     fn size_bytes(&self, path: &Path) -> io::Result<u64> {
@@ -125,6 +131,43 @@ impl File for DiskFile {
         self.file.try_lock().map_err(|error| match error {
             TryLockError::Error(error) => error,
             TryLockError::WouldBlock => io::ErrorKind::WouldBlock.into(),
-        })
+        })?;
+        self.is_locked.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        // Closing is not enough: flock(2) belongs to the open file, which a child process shares between fork and exec.
+        if self.is_locked.load(Ordering::Relaxed) {
+            let _ = self.file.unlock();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: a locked file is dropped while somebody shares the descriptor, as a child process does until it is
+    /// replaced.
+    /// Guarantees: the lock is free at once.
+    #[test]
+    fn a_lock_ends_with_its_handle() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("LOCK");
+        let open = || Disk.open(&path, OpenMode::Write).unwrap();
+        let locked = DiskFile {
+            file: fs::File::create(&path).unwrap(),
+            mode: OpenMode::Write,
+            is_locked: AtomicBool::new(false),
+        };
+        locked.try_lock().unwrap();
+        let inherited = locked.file.try_clone().unwrap();
+        assert_eq!(open().try_lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(locked);
+        open().try_lock().unwrap();
+        drop(inherited);
     }
 }

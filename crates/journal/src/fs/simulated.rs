@@ -246,6 +246,31 @@ impl SimulatedDisk {
         state.forget_unnamed();
     }
 
+    /// Another disk with the same files, on which nothing fails and nothing is locked.
+    pub fn copy(&self) -> Self {
+        let state = self.0.lock();
+        let copy = Self::default();
+        let inodes = state.inodes.iter().map(|(id, inode)| {
+            let content = inode.content.clone();
+            let synced = content.clone();
+            let inode = Inode {
+                content,
+                synced,
+                ..Inode::default()
+            };
+            (*id, inode)
+        });
+        {
+            let mut other = copy.0.lock();
+            other.inodes = inodes.collect();
+            other.names = state.names.clone();
+            other.synced_names = state.names.clone();
+            other.directories = state.directories.clone();
+            other.next_id = state.next_id;
+        }
+        copy
+    }
+
     /// The content of a file as a reader sees it now.
     pub fn content(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let state = self.0.lock();

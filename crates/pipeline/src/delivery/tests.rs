@@ -6,8 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use sluice_admission::GuardSettings;
-use sluice_journal::{Cost, CursorReport, CursorSpec, Durability, Journal, Limits, OnFull};
-use sluice_payload::{Payload, TenantId};
+use sluice_journal::{
+    Cost, CursorReport, CursorSpec, DiskSettings, Durability, Journal, Limits, OnFull, Which, export,
+};
+use sluice_payload::{Payload, TenantId, Tenants};
 
 use super::*;
 use crate::{Batch, Export};
@@ -64,7 +66,20 @@ async fn run(
         limits: Limits::default(),
         on_full: OnFull::Refuse,
     };
-    let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+    let (journal, cursors) = Journal::memory("logs", vec![spec]);
+    run_through(journal, cursors, payloads, script, rule, retry, None).await
+}
+
+/// As [`run`], through this journal, with a place for dead letters.
+async fn run_through(
+    journal: Journal,
+    mut cursors: Vec<Cursor>,
+    payloads: &[(usize, u8)],
+    script: Vec<Verdict>,
+    rule: impl Fn(&Batch) -> Verdict + Send + Sync + 'static,
+    retry: RetrySettings,
+    dead_letters: Option<DeadLetters>,
+) -> (Vec<(Duration, u64)>, CursorReport) {
     let exporter = Arc::new(Scripted {
         script: Mutex::new(script.into()),
         rule: Box::new(rule),
@@ -99,6 +114,7 @@ async fn run(
         retry,
         max_in_flight: 4,
         latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+        dead_letters,
     };
     let start = Instant::now();
     deliver(
@@ -315,4 +331,171 @@ async fn partial_success_is_counted_and_never_retried() {
     assert_eq!(seen.len(), 1);
     assert_eq!(report.total().dropped[DropReason::PartialSuccess as usize], 4);
     assert_eq!(report.total().delivered, 3);
+}
+
+/// Scenario: a payload of 20 records, of which the destination takes all but the first; then one of which it takes none.
+/// Guarantees: what is good in the first is delivered; the second is given up within the budget of requests, and counts as
+/// one refused payload: the destination is not held.
+#[tokio::test(start_paused = true)]
+async fn bad_items_are_searched_for_within_a_budget() {
+    let fault = || Verdict::PayloadFault { reason: "400".into() };
+    // Records are alike: the script refuses whatever the first one is in.
+    let script = vec![fault(), fault(), fault(), fault(), fault(), fault()];
+    let (seen, report) = run(&[(20, 1)], script, |_| ok(), steady()).await;
+    let items: Vec<_> = seen.iter().map(|(_, items)| *items).collect();
+    assert_eq!(items, [20, 10, 5, 3, 2, 1, 1, 1, 2, 5, 10]);
+    let total = report.total();
+    assert_eq!(
+        (total.delivered, total.dropped[DropReason::PayloadFault as usize]),
+        (19, 1)
+    );
+
+    let (seen, report) = run(&[(20, 1)], vec![], move |_| fault(), steady()).await;
+    assert_eq!(report.total().dropped[DropReason::PayloadFault as usize], 20);
+    assert!(
+        seen.len() as u32 <= 1 + MAX_ITEM_BISECTION,
+        "{} requests",
+        seen.len()
+    );
+    assert_eq!(seen.last().unwrap().0, Duration::ZERO, "nothing was held");
+}
+
+fn disk(directory: &std::path::Path) -> DiskSettings {
+    DiskSettings::new(directory, Tenants::default())
+}
+
+/// Scenario: of three payloads one is refused, one is rejected whole by a partial success, where dead letters are kept; then
+/// where their directory cannot be made.
+/// Guarantees: both are kept with the destination's words and counted as dead letters; without a place they are dropped and
+/// counted as payload faults.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_a_dead_letter() {
+    let directory = tempfile::tempdir().unwrap();
+    for (place, reason) in [
+        (directory.path().to_owned(), DropReason::DeadLetter),
+        (directory.path().join("file"), DropReason::PayloadFault),
+    ] {
+        let spec = CursorSpec {
+            exporter: "x".into(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        std::fs::write(directory.path().join("file"), "").unwrap();
+        let letters = DeadLetters::new("logs", &disk(&place));
+        let (journal, cursors) = Journal::memory("logs", vec![spec]);
+        let rule = |batch: &Batch| match (batch.parts.len(), batch.parts[0].body.ends_with(&[2, 2])) {
+            (1, true) => Verdict::Delivered {
+                rejected: 1,
+                message: Some("too old".into()),
+            },
+            (1, false) if batch.parts[0].body.ends_with(&[3, 3]) => ok(),
+            _ => Verdict::PayloadFault {
+                reason: "HTTP 400".into(),
+            },
+        };
+        let payloads = [(1, 1), (1, 2), (2, 3)];
+        let (_, report) =
+            run_through(journal, cursors, &payloads, vec![], rule, steady(), Some(letters)).await;
+        let total = report.total();
+        assert_eq!(
+            (total.delivered, total.dropped[reason as usize]),
+            (2, 2),
+            "{report:?}"
+        );
+    }
+    let mut kept = Vec::new();
+    let dead = directory.path().join("logs.dead");
+    export(&sluice_journal::Disk, &dead, &Which::Waiting, &mut |stored| {
+        kept.push((stored.body, stored.refusal.unwrap().reason));
+        Ok(())
+    })
+    .unwrap();
+    kept.sort();
+    assert_eq!(kept[0], (logs(1, 1), "HTTP 400".to_owned()));
+    assert_eq!(kept[1].0, logs(1, 2));
+    assert!(kept[1].1.contains("too old"), "{}", kept[1].1);
+}
+
+/// Scenario: a journal on disk is closed while a batch waits for its retry at one destination, and while another destination
+/// does not answer.
+/// Guarantees: delivery ends at once in the first case and after [`LEAVING_GRACE`] in the second, with nothing settled: it is
+/// there for the next process.
+#[tokio::test(start_paused = true)]
+async fn a_queue_on_disk_is_left_to_the_next_process() {
+    for (stalls, grace) in [(false, Duration::ZERO), (true, LEAVING_GRACE)] {
+        let directory = tempfile::tempdir().unwrap();
+        let spec = CursorSpec {
+            exporter: "x".into(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        let (journal, mut cursors, _) = Journal::disk("logs", vec![spec], disk(directory.path())).unwrap();
+        let payload = Payload {
+            signal: Signal::Logs,
+            body: logs(3, 1),
+            frame: None,
+            items: 3,
+            tenant: TenantId::DEFAULT,
+            received_at: std::time::Instant::now(),
+            permit: None,
+        };
+        let space = journal.try_reserve(journal.cost(&payload)).unwrap();
+        let appended = journal.append(space, Arc::new(payload), None, Durability::Synced);
+        appended.persisted().await.unwrap();
+        let asked = Arc::new(Notify::new());
+        let delivery = tokio::spawn(deliver(
+            cursors.remove(0),
+            Signal::Logs,
+            Arc::new(Unwilling {
+                asked: asked.clone(),
+                stalls,
+            }),
+            DeliverySettings {
+                exporter: "x".into(),
+                batch: BatchSettings::default(),
+                retry: RetrySettings {
+                    initial_interval: Duration::from_secs(3600),
+                    max_interval: Duration::from_secs(3600),
+                    ..steady()
+                },
+                max_in_flight: 1,
+                latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+                dead_letters: None,
+            },
+            Registry::default(),
+        ));
+        asked.notified().await;
+        tokio::task::yield_now().await;
+        let closed = Instant::now();
+        journal.close();
+        delivery.await.unwrap();
+        assert!(closed.elapsed() >= grace && closed.elapsed() < grace + Duration::from_secs(1));
+        assert_eq!(journal.reports(std::time::Instant::now())[0].total().queued, 3);
+        assert_eq!(journal.abandon(), 0);
+    }
+}
+
+/// A destination that never takes anything, and may not answer at all.
+struct Unwilling {
+    asked: Arc<Notify>,
+    stalls: bool,
+}
+
+impl Exporter for Unwilling {
+    fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
+        Box::pin(async {
+            self.asked.notify_one();
+            if self.stalls {
+                std::future::pending::<()>().await;
+            }
+            Verdict::Retry {
+                after: None,
+                reason: "503".into(),
+            }
+        })
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        usize::MAX
+    }
 }

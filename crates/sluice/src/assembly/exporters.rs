@@ -10,7 +10,7 @@ use sluice_otlp::exporter::{
     GrpcExporterOptions, HttpExporter, HttpExporterOptions,
 };
 use sluice_payload::Signal;
-use sluice_pipeline::{Batch, Export, Exporter, Verdict};
+use sluice_pipeline::{Balance, Balanced, Batch, Export, Exporter, RetrySettings, Verdict};
 use sluice_telemetry::Registry;
 
 use crate::settings::{self, ComponentId, Extension, Settings};
@@ -22,66 +22,14 @@ pub(super) fn build(
     egress: &client::EgressPool,
     registry: &Registry,
 ) -> Result<Arc<dyn Exporter>, String> {
-    let text = |error: otlp::ExporterError| error.to_string();
     match exporter {
         settings::Exporter::OtlpGrpc(grpc) => {
-            let options = GrpcExporterOptions {
-                endpoint: grpc.endpoint.clone(),
-                tls: client_tls(&grpc.tls),
-                headers: headers(&grpc.headers, grpc.authority.as_deref()),
-                auth: credentials(grpc.auth.as_ref(), settings)?,
-                compression: compression(grpc.compression, true),
-                compression_level: level(grpc.compression_params),
-                pass_through: pass_through(grpc.passthrough),
-                egress: egress.clone(),
-                timeout: timeout(grpc.timeout),
-                http2: http2(grpc.keepalive.as_ref(), grpc.connections),
-                ..Default::default()
-            };
-            Ok(Arc::new(GrpcExporter::new(options).map_err(text)?))
+            let all = grpc.by_endpoint().into_iter();
+            over_endpoints(grpc.balance, all.map(|one| grpc_exporter(&one, settings, egress)))
         }
         settings::Exporter::OtlpHttp(http) => {
-            let mut http1 = client::Http1Settings {
-                idle_timeout: http.idle_conn_timeout,
-                ..Default::default()
-            };
-            if let Some(most) = http
-                .max_conns_per_host
-                .or(http.connections)
-                .filter(|most| *most > 0)
-            {
-                http1.max_connections = most;
-            }
-            if http.disable_keep_alives {
-                http1.max_idle_connections = 0;
-            }
-            let options = HttpExporterOptions {
-                endpoint: None,
-                metrics_endpoint: http.url(Signal::Metrics),
-                logs_endpoint: http.url(Signal::Logs),
-                traces_endpoint: http.url(Signal::Traces),
-                profiles_endpoint: http.url(Signal::Profiles),
-                tls: client_tls(&http.tls),
-                headers: headers(&http.headers, None),
-                auth: credentials(http.auth.as_ref(), settings)?,
-                compression: compression(http.compression, false),
-                compression_level: level(http.compression_params),
-                pass_through: pass_through(http.passthrough),
-                egress: egress.clone(),
-                encoding: match http.encoding {
-                    settings::BodyEncoding::Proto => otlp::BodyEncoding::Protobuf,
-                    settings::BodyEncoding::Json => otlp::BodyEncoding::Json,
-                },
-                protocol: match http.protocol {
-                    Some(settings::HttpProtocol::H2) => client::Protocol::Http2,
-                    Some(settings::HttpProtocol::Http1) | None => client::Protocol::Http1,
-                },
-                timeout: timeout(http.timeout),
-                http1,
-                http2: http2_of_http(http),
-                ..Default::default()
-            };
-            Ok(Arc::new(HttpExporter::new(options).map_err(text)?))
+            let all = http.by_endpoint().into_iter();
+            over_endpoints(http.balance, all.map(|one| http_exporter(&one, settings, egress)))
         }
         #[cfg(feature = "remote-write")]
         settings::Exporter::RemoteWrite(exporter) => {
@@ -93,10 +41,102 @@ pub(super) fn build(
             let _ = registry;
             Err(format!("{id}: build sluice with the feature remote-write"))
         }
+        // It is no exporter of batches: see `parquet.rs` beside this.
+        settings::Exporter::Parquet(_) => Err(format!("{id}: build sluice with the feature parquet")),
         settings::Exporter::File(file) => Ok(Arc::new(open_file(file)?)),
         settings::Exporter::Debug(debug) => Ok(Arc::new(open_debug(debug)?)),
         settings::Exporter::Nop => Ok(Arc::new(Nop)),
     }
+}
+
+/// One exporter, or several that are balanced.
+fn over_endpoints(
+    balance: settings::Balance,
+    exporters: impl Iterator<Item = Result<Arc<dyn Exporter>, String>>,
+) -> Result<Arc<dyn Exporter>, String> {
+    let mut exporters = exporters.collect::<Result<Vec<_>, _>>()?;
+    if exporters.len() == 1 {
+        return Ok(exporters.remove(0));
+    }
+    let balance = match balance {
+        settings::Balance::RoundRobin => Balance::RoundRobin,
+        settings::Balance::LeastLoaded => Balance::LeastLoaded,
+        settings::Balance::Failover => Balance::Failover,
+    };
+    Ok(Arc::new(Balanced::new(exporters, balance)))
+}
+
+fn grpc_exporter(
+    grpc: &settings::OtlpGrpcExporter,
+    settings: &Settings,
+    egress: &client::EgressPool,
+) -> Result<Arc<dyn Exporter>, String> {
+    let options = GrpcExporterOptions {
+        endpoint: grpc.endpoint.clone(),
+        tls: client_tls(&grpc.tls),
+        headers: headers(&grpc.headers, grpc.authority.as_deref()),
+        auth: credentials(grpc.auth.as_ref(), settings)?,
+        compression: compression(grpc.compression, true),
+        compression_level: level(grpc.compression_params),
+        pass_through: pass_through(grpc.passthrough),
+        egress: egress.clone(),
+        timeout: timeout(grpc.timeout),
+        http2: http2(grpc.keepalive.as_ref(), grpc.connections),
+        ..Default::default()
+    };
+    Ok(Arc::new(
+        GrpcExporter::new(options).map_err(|error| error.to_string())?,
+    ))
+}
+
+fn http_exporter(
+    http: &settings::OtlpHttpExporter,
+    settings: &Settings,
+    egress: &client::EgressPool,
+) -> Result<Arc<dyn Exporter>, String> {
+    let mut http1 = client::Http1Settings {
+        idle_timeout: http.idle_conn_timeout,
+        ..Default::default()
+    };
+    if let Some(most) = http
+        .max_conns_per_host
+        .or(http.connections)
+        .filter(|most| *most > 0)
+    {
+        http1.max_connections = most;
+    }
+    if http.disable_keep_alives {
+        http1.max_idle_connections = 0;
+    }
+    let options = HttpExporterOptions {
+        endpoint: None,
+        metrics_endpoint: http.url(Signal::Metrics),
+        logs_endpoint: http.url(Signal::Logs),
+        traces_endpoint: http.url(Signal::Traces),
+        profiles_endpoint: http.url(Signal::Profiles),
+        tls: client_tls(&http.tls),
+        headers: headers(&http.headers, None),
+        auth: credentials(http.auth.as_ref(), settings)?,
+        compression: compression(http.compression, false),
+        compression_level: level(http.compression_params),
+        pass_through: pass_through(http.passthrough),
+        egress: egress.clone(),
+        encoding: match http.encoding {
+            settings::BodyEncoding::Proto => otlp::BodyEncoding::Protobuf,
+            settings::BodyEncoding::Json => otlp::BodyEncoding::Json,
+        },
+        protocol: match http.protocol {
+            Some(settings::HttpProtocol::H2) => client::Protocol::Http2,
+            Some(settings::HttpProtocol::Http1) | None => client::Protocol::Http1,
+        },
+        timeout: timeout(http.timeout),
+        http1,
+        http2: http2_of_http(http),
+        ..Default::default()
+    };
+    Ok(Arc::new(
+        HttpExporter::new(options).map_err(|error| error.to_string())?,
+    ))
 }
 
 fn open_file(file: &settings::FileExporter) -> Result<FileExporter, String> {
@@ -195,6 +235,17 @@ impl Exporter for Nop {
 
     fn max_request_bytes(&self) -> usize {
         usize::MAX
+    }
+}
+
+pub(super) fn retry(retry: &settings::Retry) -> RetrySettings {
+    RetrySettings {
+        enabled: retry.enabled,
+        initial_interval: retry.initial_interval,
+        randomization_factor: retry.randomization_factor,
+        multiplier: retry.multiplier,
+        max_interval: retry.max_interval,
+        max_elapsed_time: retry.max_elapsed_time,
     }
 }
 

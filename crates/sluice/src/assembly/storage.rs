@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluice_journal::{
-    Cursor, CursorSpec, Disk, DiskSettings, Filesystem, Journal, OnFull, Recovered, SyncPolicy,
+    Cursor, CursorSpec, DeadLetters, Disk, DiskSettings, Filesystem, Journal, OnFull, Recovered, SyncPolicy,
 };
 use sluice_payload::{Encoding, Tenants};
 
@@ -56,6 +56,14 @@ impl Shares {
     }
 }
 
+/// A pipeline's journal.
+pub(super) struct Opened {
+    pub journal: Journal,
+    pub cursors: Vec<Cursor>,
+    /// Where the journal is on disk.
+    pub dead_letters: Option<DeadLetters>,
+}
+
 /// Opens the journal of a pipeline.
 pub(super) fn open(
     settings: &Settings,
@@ -64,10 +72,15 @@ pub(super) fn open(
     shares: Shares,
     frames: Vec<Encoding>,
     tenants: &Tenants,
-) -> Result<(Journal, Vec<Cursor>), String> {
+) -> Result<Opened, String> {
     let id = pipeline.id.to_string();
     let Some(storage) = &pipeline.storage else {
-        return Ok(Journal::memory(&id, specs));
+        let (journal, cursors) = Journal::memory(&id, specs);
+        return Ok(Opened {
+            journal,
+            cursors,
+            dead_letters: None,
+        });
     };
     let Some(Extension::FileStorage(storage)) = settings.extensions.get(storage) else {
         return Err(format!("the storage {storage} is not there"));
@@ -93,9 +106,14 @@ pub(super) fn open(
     for spec in specs.iter_mut().filter(|spec| spec.on_full == OnFull::DropOldest) {
         spec.limits.bytes.get_or_insert(share);
     }
+    let dead_letters = Some(DeadLetters::new(&id, &disk));
     let (journal, cursors, recovered) = Journal::disk(&id, specs, disk).map_err(|error| error.to_string())?;
     tell(&id, &recovered);
-    Ok((journal, cursors))
+    Ok(Opened {
+        journal,
+        cursors,
+        dead_letters,
+    })
 }
 
 fn sync_policy(storage: &FileStorage) -> SyncPolicy {
@@ -114,10 +132,11 @@ fn tell(pipeline: &str, recovered: &Recovered) {
             "found undelivered data in the journal; it is delivered now"
         );
     }
-    if recovered.damaged > 0 {
+    if recovered.damaged > 0 || recovered.lost > 0 {
         tracing::error!(
             pipeline,
             places = recovered.damaged,
+            requests = recovered.lost,
             "the journal is damaged; what could not be read is lost, everything else is delivered. Check the disk"
         );
     }

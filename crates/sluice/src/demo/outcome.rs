@@ -36,6 +36,8 @@ pub(super) struct Outcome {
     pub cpu_seconds: Option<f64>,
     /// Where the files are.
     pub directory: PathBuf,
+    /// A query on the tables and its answer, where there are tables and an engine.
+    pub query: Option<(String, Option<String>)>,
     /// How many earlier runs are kept, and their size.
     pub earlier: (usize, u64),
 }
@@ -188,9 +190,13 @@ impl Outcome {
             .collect();
         let size = files.iter().map(|(_, (_, size))| size).sum();
         text.push_str(&format!(
-            "  files      {}, {} as OTLP JSON, one request a line\n",
+            "  files      {}, {} as {}\n",
             self.directory.display(),
-            bytes(size)
+            bytes(size),
+            match self.query {
+                Some(_) => "Parquet tables",
+                None => "OTLP JSON, one request a line",
+            }
         ));
         for (_, (path, size)) in &files {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -206,6 +212,14 @@ impl Outcome {
             text.push_str(
                 "\nEvery item that was sent is in the files exactly once, and the ledger says the same.",
             );
+        }
+        if let Some((query, answer)) = &self.query {
+            text.push_str(&format!(
+                "\n\nAsk any engine that reads Parquet, such as DuckDB:\n\n  duckdb -c \"{query}\"\n"
+            ));
+            if let Some(answer) = answer {
+                text.push_str(&format!("\n{answer}\n"));
+            }
         }
         text
     }

@@ -18,6 +18,13 @@ const MAX_ITEMS_PER_REQUEST: u32 = 120;
 /// With few items a second, requests get smaller rather than rarer than this.
 const MIN_REQUESTS_PER_SECOND: f64 = 4.0;
 
+/// Tables are cut this often, so that there is something to see.
+const MAX_AGE: Duration = Duration::from_secs(2);
+
+/// What the Parquet files of all tables of one cut take beside their rows, at most: names, statistics and indexes of some 40 columns
+/// each, and so much again because a run may straddle an hour.
+const CUT_BYTES: f64 = 6.0 * 2.0 * 64.0 * 1024.0;
+
 /// More than this on somebody's disk is a mistake in `--rate` or `--seconds`.
 const MAX_DISK_BYTES: u64 = 20_000_000_000;
 
@@ -51,7 +58,7 @@ pub(super) struct Plan {
     pub duration: Duration,
     pub rate: u32,
     pub senders: Vec<Sender>,
-    /// The most its files can take.
+    /// The most its files can take, as lines or tables.
     pub max_disk_bytes: u64,
 }
 
@@ -94,6 +101,8 @@ impl Plan {
                 requests,
             });
         }
+        // Rows take less than the JSON they would be.
+        max_disk_bytes += CUT_BYTES * (1.0 + duration.as_secs_f64() / MAX_AGE.as_secs_f64()).ceil();
         let max_disk_bytes = max_disk_bytes as u64;
         if max_disk_bytes > MAX_DISK_BYTES {
             return Err(format!(
@@ -156,24 +165,38 @@ pub(super) fn signal_of(signal: Signal) -> sluice_payload::Signal {
     }
 }
 
-/// A signal's file, before rotation.
+/// How a signal is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// OTLP JSON, one request a line.
+    Lines,
+    /// Parquet.
+    #[cfg_attr(
+        not(feature = "parquet"),
+        allow(dead_code, reason = "nothing writes them then")
+    )]
+    Tables,
+}
+
+/// A signal's file, before rotation; or the directory of its tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SignalFile {
     pub signal: Signal,
     pub path: PathBuf,
+    pub form: Form,
 }
 
-/// Moves the files of the `file` exporters into `directory` and keeps all that is put aside. Returns the file of every
+/// Moves the files of the `file` and `parquet` exporters into `directory` and keeps all that is put aside. Returns the file of every
 /// signal.
 ///
 /// # Errors
-/// When a signal does not go into exactly one file of its own that can be read back line by line.
+/// When a signal does not go into exactly one place of its own that can be read back.
 pub(super) fn move_files(settings: &mut Settings, directory: &Path) -> Result<Vec<SignalFile>, String> {
     let mut files = Vec::new();
     for signal in Signal::ALL {
         let only = |found: usize| {
             format!(
-                "{signal} need one pipeline with one file exporter of its own to be read back from, and have {found}; \
+                "{signal} need one pipeline with one parquet exporter, or one file exporter of its own, to be read back from, and have {found}; \
                  leave pipelines and exporters as the built-in default has them"
             )
         };
@@ -186,6 +209,24 @@ pub(super) fn move_files(settings: &mut Settings, directory: &Path) -> Result<Ve
         let [id] = &exporters[..] else {
             return Err(only(exporters.len()));
         };
+        #[cfg(feature = "parquet")]
+        if let Some(Exporter::Parquet(tables)) = settings.exporters.get_mut(id) {
+            if tables.s3uploader.is_some() {
+                return Err(format!(
+                    "exporters.{id}: the demo reads directories back; use path"
+                ));
+            }
+            tables.path = directory.to_owned();
+            tables.spool_directory = None;
+            // Something to see while it runs.
+            tables.max_age = tables.max_age.min(MAX_AGE);
+            files.push(SignalFile {
+                signal,
+                path: directory.to_owned(),
+                form: Form::Tables,
+            });
+            continue;
+        }
         if settings.signals_of(id).len() != 1 {
             return Err(only(0));
         }
@@ -209,6 +250,7 @@ pub(super) fn move_files(settings: &mut Settings, directory: &Path) -> Result<Ve
         files.push(SignalFile {
             signal,
             path: file.path.clone(),
+            form: Form::Lines,
         });
     }
     Ok(files)

@@ -1,5 +1,8 @@
 //! Every id that is in the files, found by a walk that shares no code with the gateway's.
 
+#[cfg(feature = "parquet")]
+mod tables;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,7 +11,7 @@ use sluice_loadgen::{Report, Signal, Tallies};
 use sluice_otlp::json::{self, JsonOptions};
 use sluice_pipeline::kind;
 
-use super::plan::{SignalFile, signal_of};
+use super::plan::{Form, SignalFile, signal_of};
 
 /// Large enough that reading is sequential.
 const READ_BYTES: usize = 1 << 20;
@@ -22,7 +25,7 @@ pub(super) struct SignalRead {
     pub signal: Signal,
     /// The files and their sizes, in order of their names.
     pub files: Vec<(PathBuf, u64)>,
-    /// Records: lines.
+    /// Records: lines, or rows.
     pub records: u64,
     /// The account of ids.
     pub report: Report,
@@ -40,7 +43,15 @@ pub(super) fn read(files: &[SignalFile], mut tallies: Tallies) -> Vec<SignalRead
             report: Report::default(),
             problems: Vec::new(),
         };
-        for path in with_rotated(&file.path) {
+        #[cfg(feature = "parquet")]
+        if file.form == Form::Tables {
+            tables::read(&file.path, &mut read, &mut tallies);
+        }
+        let lines = match file.form {
+            Form::Lines => with_rotated(&file.path),
+            Form::Tables => Vec::new(),
+        };
+        for path in lines {
             if let Err(problem) = read_file(&path, &mut read, &mut tallies) {
                 read.problems.push(format!("{}: {problem}", path.display()));
             }

@@ -8,7 +8,7 @@ use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::Account;
 
 use super::account::Flow;
-use super::plan::SignalFile;
+use super::plan::{Form, SignalFile};
 use super::*;
 use crate::DEFAULT_CONFIG;
 use crate::ledger::LedgerLine;
@@ -33,7 +33,16 @@ impl Drop for Scratch {
 }
 
 fn settings(set: &[&str]) -> Settings {
-    let mut loader = Loader::new().text("the built-in default", DEFAULT_CONFIG);
+    settings_of(DEFAULT_CONFIG, set)
+}
+
+/// The same with files of lines.
+fn line_settings(set: &[&str]) -> Settings {
+    settings_of(include_str!("../../../../config/files.yaml"), set)
+}
+
+fn settings_of(config: &str, set: &[&str]) -> Settings {
+    let mut loader = Loader::new().text("the configuration", config);
     for assignment in set {
         loader = loader.set(*assignment);
     }
@@ -187,13 +196,14 @@ fn only_what_can_be_read_back_is_run() {
             "have 2",
         ),
     ] {
-        let error = plan::move_files(&mut settings(&[set]), Path::new("/nowhere")).unwrap_err();
+        let error = plan::move_files(&mut line_settings(&[set]), Path::new("/nowhere")).unwrap_err();
         assert!(error.contains(words), "{set}: {error}");
     }
-    let mut settings = settings(&[]);
-    let files = plan::move_files(&mut settings, Path::new("/somewhere")).unwrap();
-    assert_eq!(files.len(), 3);
-    assert!(files.iter().all(|file| file.path.starts_with("/somewhere")));
+    for mut settings in [settings(&[]), line_settings(&[])] {
+        let files = plan::move_files(&mut settings, Path::new("/somewhere")).unwrap();
+        assert_eq!(files.len(), 3);
+        assert!(files.iter().all(|file| file.path.starts_with("/somewhere")));
+    }
 }
 
 /// Scenario: the port of a listener is taken.
@@ -260,6 +270,7 @@ fn outcome(read: Vec<readback::SignalRead>, account: Account) -> Outcome {
         peak_resident_bytes: 1,
         cpu_seconds: Some(1.0),
         directory: "somewhere".into(),
+        query: None,
         earlier: (0, 0),
     }
 }
@@ -273,6 +284,7 @@ fn only_an_exact_run_is_exact() {
     let file = SignalFile {
         signal: Signal::Logs,
         path: scratch.0.join("logs.jsonl"),
+        form: Form::Lines,
     };
     let account = |items| Account {
         accepted: items,
@@ -399,17 +411,31 @@ async fn refusals_are_honoured() {
     assert!(sent.failure().unwrap().contains("no such field"));
 }
 
-/// Scenario: the whole demo for a second, on ports of the system's choice.
-/// Guarantees: it is exact, over both protocols, and its files are where it says.
+const ANY_PORTS: [&str; 4] = [
+    "receivers.otlp.protocols.grpc.endpoint=127.0.0.1:0",
+    "receivers.otlp.protocols.http.endpoint=127.0.0.1:0",
+    "extensions.health_check.endpoint=127.0.0.1:0",
+    "service.telemetry.metrics.level=none",
+];
+
+/// Scenario: the whole demo for a second, on ports of the system's choice, into tables.
+/// Guarantees: it is exact, over both protocols, its files are where it says, and it ends with a query.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_demo_adds_up() {
+    let directory = short_demo(settings(&ANY_PORTS), "duckdb -c").await;
+    assert!(directory.0.join("run-1/spans").is_dir());
+}
+
+/// Scenario: the same into files of lines.
+/// Guarantees: the same, without a query.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_short_demo_of_lines_adds_up() {
+    let directory = short_demo(line_settings(&ANY_PORTS), "OTLP JSON").await;
+    assert!(directory.0.join("run-1/traces.jsonl").is_file());
+}
+
+async fn short_demo(settings: Settings, says: &str) -> Scratch {
     let scratch = Scratch::new();
-    let settings = settings(&[
-        "receivers.otlp.protocols.grpc.endpoint=127.0.0.1:0",
-        "receivers.otlp.protocols.http.endpoint=127.0.0.1:0",
-        "extensions.health_check.endpoint=127.0.0.1:0",
-        "service.telemetry.metrics.level=none",
-    ]);
     let args = DemoArgs {
         seconds: Duration::from_secs(1),
         dir: scratch.0.clone(),
@@ -426,5 +452,7 @@ async fn a_short_demo_adds_up() {
         "{:?}",
         outcome.read
     );
-    assert!(outcome.directory.join("traces.jsonl").is_file());
+    assert!(outcome.directory.starts_with(&scratch.0));
+    assert!(outcome.render().contains(says), "{}", outcome.render());
+    scratch
 }

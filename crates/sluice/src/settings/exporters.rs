@@ -12,6 +12,7 @@ use super::network::{
     check_passthrough,
 };
 use super::outputs::{DebugExporter, FileExporter};
+use super::parquet::ParquetExporter;
 use super::queue::{Retry, SendingQueue};
 use super::remote_write::RemoteWriteExporter;
 use super::scope::Scope;
@@ -25,6 +26,8 @@ pub enum Exporter {
     OtlpHttp(OtlpHttpExporter),
     /// Prometheus remote write.
     RemoteWrite(RemoteWriteExporter),
+    /// Tables.
+    Parquet(Box<ParquetExporter>),
     /// OTLP into files.
     File(FileExporter),
     /// Summaries for people.
@@ -40,6 +43,7 @@ impl Exporter {
             Exporter::OtlpGrpc(exporter) => Some(&exporter.sending_queue),
             Exporter::OtlpHttp(exporter) => Some(&exporter.sending_queue),
             Exporter::RemoteWrite(exporter) => Some(&exporter.sending_queue),
+            Exporter::Parquet(exporter) => Some(&exporter.sending_queue),
             Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
         }
     }
@@ -50,7 +54,7 @@ impl Exporter {
             Exporter::OtlpGrpc(exporter) => exporter.auth.as_ref(),
             Exporter::OtlpHttp(exporter) => exporter.auth.as_ref(),
             Exporter::RemoteWrite(exporter) => exporter.auth.as_ref(),
-            Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
+            Exporter::Parquet(_) | Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
         }
     }
 }
@@ -83,6 +87,10 @@ pub struct OtlpGrpcExporter {
     pub keepalive: Option<ClientKeepalive>,
     /// The `:authority` of requests, instead of the endpoint's host.
     pub authority: Option<String>,
+    /// Further endpoints, as good as `endpoint`. Our own key.
+    pub more_endpoints: Vec<String>,
+    /// Which of several endpoints has the next request. Our own key.
+    pub balance: Balance,
     /// How many connections to spread requests over; absent: our default. Our own key.
     pub connections: Option<usize>,
     balancer_name: Option<IgnoredAny>,
@@ -109,6 +117,8 @@ impl Default for OtlpGrpcExporter {
             sending_queue: SendingQueue::default(),
             keepalive: None,
             authority: None,
+            more_endpoints: Vec::new(),
+            balance: Balance::default(),
             connections: None,
             balancer_name: None,
             read_buffer_size: None,
@@ -117,6 +127,43 @@ impl Default for OtlpGrpcExporter {
             middlewares: None,
             insecure: None,
         }
+    }
+}
+
+impl OtlpGrpcExporter {
+    /// The same, once for each of its endpoints.
+    pub fn by_endpoint(&self) -> Vec<Self> {
+        let more = self.more_endpoints.iter().map(|endpoint| Self {
+            endpoint: endpoint.clone(),
+            ..self.clone()
+        });
+        std::iter::once(self.clone()).chain(more).collect()
+    }
+}
+
+/// Which of several endpoints has the next request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Balance {
+    /// Each in turn.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest requests under way.
+    LeastLoaded,
+    /// The first that works, in the order they are written.
+    Failover,
+}
+
+/// Each of several endpoints must be one.
+fn check_more_endpoints(scope: &mut Scope<'_>, more: &[String], bare: bool) {
+    if more.is_empty() && scope.has(&["balance"]) {
+        scope.warn(
+            &["balance"],
+            "has no effect with one endpoint; add more_endpoints",
+        );
+    }
+    for endpoint in more {
+        check_endpoint(scope, "more_endpoints", endpoint, bare);
     }
 }
 
@@ -157,6 +204,7 @@ pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<
         true => check_endpoint(&mut scope, "endpoint", &exporter.endpoint, true),
         false => scope.error(&[], "the key \"endpoint\" is required; write endpoint: host:4317"),
     }
+    check_more_endpoints(&mut scope, &exporter.more_endpoints, true);
     if let Some(insecure) = exporter.insecure.take() {
         exporter.tls.insecure |= insecure;
         scope.warn(&["insecure"], "is the old place; write tls: {insecure: true}");
@@ -242,6 +290,10 @@ pub struct OtlpHttpExporter {
     pub http2_read_idle_timeout: Option<Duration>,
     /// Give an HTTP/2 connection up when the ping is not answered for this long; absent or 0: 15s.
     pub http2_ping_timeout: Option<Duration>,
+    /// Further endpoints, as good as `endpoint`. Our own key.
+    pub more_endpoints: Vec<String>,
+    /// Which of several endpoints has the next request. Our own key.
+    pub balance: Balance,
     /// How many connections to spread requests over; absent: our default. Our own key.
     pub connections: Option<usize>,
     /// The HTTP version; absent: chosen by ALPN on `https`, HTTP/1.1 on `http`. Our own key.
@@ -280,6 +332,8 @@ impl Default for OtlpHttpExporter {
             disable_keep_alives: false,
             http2_read_idle_timeout: None,
             http2_ping_timeout: None,
+            more_endpoints: Vec::new(),
+            balance: Balance::default(),
             connections: None,
             protocol: None,
             max_idle_conns: None,
@@ -296,6 +350,15 @@ impl Default for OtlpHttpExporter {
 }
 
 impl OtlpHttpExporter {
+    /// The same, once for each of its endpoints.
+    pub fn by_endpoint(&self) -> Vec<Self> {
+        let more = self.more_endpoints.iter().map(|endpoint| Self {
+            endpoint: Some(endpoint.clone()),
+            ..self.clone()
+        });
+        std::iter::once(self.clone()).chain(more).collect()
+    }
+
     /// Where requests of this signal go; `None` when the configuration does not say.
     pub fn url(&self, signal: Signal) -> Option<String> {
         let (own, path) = match signal {
@@ -380,6 +443,19 @@ pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<
         scope.error(
             &[],
             "the key \"endpoint\" is required; write endpoint: http://host:4318",
+        );
+    }
+    check_more_endpoints(&mut scope, &exporter.more_endpoints, false);
+    let own = [
+        "traces_endpoint",
+        "metrics_endpoint",
+        "logs_endpoint",
+        "profiles_endpoint",
+    ];
+    if !exporter.more_endpoints.is_empty() && own.iter().any(|key| scope.has(&[key])) {
+        scope.error(
+            &["more_endpoints"],
+            "goes with `endpoint` alone; remove the endpoints of single signals",
         );
     }
     if let Some(insecure) = exporter.insecure.take() {

@@ -1,0 +1,220 @@
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use arrow_array::cast::AsArray;
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::AnyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use prost::Message;
+use sluice_payload::{Payload, Signal, TenantId};
+
+use super::layout::{Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
+use super::partition::PartitionBy;
+use super::spool::Spool;
+
+const HOUR: u64 = 3_600_000_000_000;
+
+/// Payload `number`: a record in each of `hours` hours, its body `number.hour`.
+fn payload(number: u64, hours: u64) -> Payload {
+    let record = |hour: u64| LogRecord {
+        time_unix_nano: 1_763_758_800_000_000_000 + hour * HOUR,
+        body: Some(AnyValue {
+            value: Some(Value::StringValue(format!("{number}.{hour}"))),
+        }),
+        ..LogRecord::default()
+    };
+    let request = ExportLogsServiceRequest {
+        resource_logs: vec![ResourceLogs {
+            scope_logs: vec![ScopeLogs {
+                log_records: (0..hours).map(record).collect(),
+                ..ScopeLogs::default()
+            }],
+            ..ResourceLogs::default()
+        }],
+    };
+    Payload {
+        signal: Signal::Logs,
+        body: Bytes::from(request.encode_to_vec()),
+        frame: None,
+        items: hours,
+        tenant: TenantId::DEFAULT,
+        received_at: Instant::now(),
+        permit: None,
+    }
+}
+
+fn open(directory: &Path, numbers_go_on: bool) -> (Layout, Vec<super::spool::Finished>) {
+    open_by(directory, numbers_go_on, PartitionBy::Hour)
+}
+
+fn open_by(directory: &Path, numbers_go_on: bool, by: PartitionBy) -> (Layout, Vec<super::spool::Finished>) {
+    let (spool, waiting) = Spool::open(directory, numbers_go_on).unwrap();
+    let settings = LayoutSettings {
+        partition_by: by,
+        ..LayoutSettings::default()
+    };
+    (Layout::new(settings, spool), waiting)
+}
+
+fn bodies(path: &Path) -> Vec<String> {
+    let file = std::fs::File::open(path).unwrap();
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file)
+        .unwrap()
+        .build()
+        .unwrap();
+    reader
+        .flat_map(|batch| {
+            let batch = batch.unwrap();
+            let bodies = batch.column_by_name("body").unwrap().as_string::<i32>().clone();
+            (0..bodies.len())
+                .map(move |row| bodies.value(row).to_owned())
+                .collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+fn all(ready: &[ReadyFile]) -> Vec<String> {
+    let mut rows: Vec<_> = ready
+        .iter()
+        .flat_map(|file| bodies(&file.finished.path))
+        .collect();
+    rows.sort();
+    rows
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Scenario: payloads with rows in three hours. One file is cut and arrives, one is cut and does not, one is being written; a file
+/// was finished and not yet noted. Crash. The journal hands everything out again.
+/// Guarantees: what was cut waits to be sent under its old name; what was not is gone; rows of both cut files are not written
+/// again, all others are, once.
+#[test]
+fn after_a_crash_rows_that_were_cut_are_not_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut layout, waiting) = open(directory.path(), true);
+    assert!(waiting.is_empty());
+    let mut ready = Vec::new();
+    let now = Instant::now();
+    layout.push(5, &payload(5, 2), 5, now, &mut ready).unwrap();
+    assert!(ready.is_empty());
+    layout.cut_all(5, &mut ready).unwrap();
+    layout.push(6, &payload(6, 3), 5, now, &mut ready).unwrap();
+    assert_eq!(ready.len(), 2);
+    let (arrived, kept) = (ready.remove(0), ready.remove(0));
+    std::fs::remove_file(&arrived.finished.path).unwrap();
+    std::fs::write(directory.path().join("logs~dt=2025-11-21~hour=21~x.parquet"), "").unwrap();
+    // A line that was not written whole.
+    let cuts = directory.path().join("cuts");
+    let mut text = std::fs::read_to_string(&cuts).unwrap();
+    text.push_str("{\"table\":\"logs\"");
+    std::fs::write(&cuts, text).unwrap();
+    drop(layout);
+
+    let (mut layout, waiting) = open(directory.path(), true);
+    assert_eq!(waiting.len(), 1);
+    assert_eq!(waiting[0].cut, kept.finished.cut);
+    assert_eq!(names(directory.path()).len(), 2, "{:?}", names(directory.path()));
+    let mut ready = Vec::new();
+    let laid = layout.push(5, &payload(5, 2), 5, now, &mut ready).unwrap();
+    assert_eq!((laid.rows, laid.known.len()), (2, 2));
+    let laid = layout.push(6, &payload(6, 3), 5, now, &mut ready).unwrap();
+    assert_eq!((laid.rows, laid.known.len()), (3, 0));
+    layout.cut_all(5, &mut ready).unwrap();
+    assert_eq!(all(&ready), ["6.0", "6.1", "6.2"]);
+}
+
+/// Scenario: files are cut by hours; then the configuration divides by days, and the journal hands the same payloads out again.
+/// Guarantees: rows that are in a file are not written again.
+#[test]
+fn another_division_does_not_write_rows_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut layout, _) = open(directory.path(), true);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    layout.push(1, &payload(1, 2), 1, now, &mut ready).unwrap();
+    layout.cut_all(1, &mut ready).unwrap();
+    drop(layout);
+    let (mut layout, _) = open_by(directory.path(), true, PartitionBy::Day);
+    let laid = layout.push(1, &payload(1, 2), 1, now, &mut Vec::new()).unwrap();
+    assert_eq!(laid.known.iter().map(|(_, rows)| rows).sum::<u64>(), 2);
+}
+
+/// Scenario: a journal in memory, whose numbers begin anew with each process.
+/// Guarantees: what was cut is sent, and the same numbers mean other rows, in files of other names.
+#[test]
+fn numbers_of_another_process_mean_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut layout, _) = open(directory.path(), false);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    layout.push(0, &payload(0, 1), 0, now, &mut ready).unwrap();
+    layout.cut_all(0, &mut ready).unwrap();
+    drop(layout);
+    let (mut layout, waiting) = open(directory.path(), false);
+    assert_eq!(waiting[0].cut, ready[0].finished.cut);
+    let mut again = Vec::new();
+    let laid = layout.push(0, &payload(0, 1), 0, now, &mut again).unwrap();
+    assert_eq!(laid.known, []);
+    layout.cut_all(0, &mut again).unwrap();
+    assert_ne!(again[0].finished.cut.name, ready[0].finished.cut.name);
+}
+
+/// Scenario: the same payloads, twice.
+/// Guarantees: the same bytes in the same files.
+#[test]
+fn files_depend_on_their_rows_alone() {
+    let files = || {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut layout, _) = open(directory.path(), true);
+        let mut ready = Vec::new();
+        for number in 0..50 {
+            layout
+                .push(number, &payload(number, 3), 0, Instant::now(), &mut ready)
+                .unwrap();
+        }
+        layout.cut_all(0, &mut ready).unwrap();
+        let file = |ready: &ReadyFile| {
+            (
+                ready.finished.cut.first,
+                ready.finished.cut.last,
+                std::fs::read(&ready.finished.path).unwrap(),
+            )
+        };
+        ready.iter().map(file).collect::<Vec<_>>()
+    };
+    assert!(files() == files());
+}
+
+/// Scenario: a request with rows in fifty hours; and files that grow old.
+/// Guarantees: open files stay bounded, every row is in one, and all of them are cut when they are old.
+#[test]
+fn open_files_are_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let settings = LayoutSettings {
+        max_open_files: 10,
+        ..LayoutSettings::default()
+    };
+    let max_age = settings.max_age;
+    let mut layout = Layout::new(settings, spool);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    layout.push(1, &payload(1, 50), 0, now, &mut ready).unwrap();
+    assert_eq!(layout.open_files(), 10);
+    // Thirty-two, and the one for all the others.
+    assert_eq!(ready.len(), MAX_PARTITIONS_OF_REQUEST + 1 - 10);
+    layout
+        .cut_aged(0, now + max_age - Duration::from_millis(1), &mut ready)
+        .unwrap();
+    assert_eq!(layout.open_files(), 10);
+    layout.cut_aged(0, now + max_age, &mut ready).unwrap();
+    assert_eq!((layout.open_files(), layout.deadline()), (0, None));
+    assert_eq!(all(&ready).len(), 50);
+}

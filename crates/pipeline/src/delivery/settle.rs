@@ -1,0 +1,109 @@
+//! How the end of a batch gets into the account.
+
+use sluice_journal::{Refusal, Settled};
+use sluice_payload::Payload;
+use sluice_telemetry::DropReason;
+
+use super::Delivery;
+use crate::batcher::Tracked;
+
+impl Delivery {
+    /// The destination refuses `tracked` for good, and it is not worth, or not possible, to look for what is good in it.
+    pub(super) async fn refused(&self, tracked: &Tracked, reason: &str) {
+        let (kept, error) = self.keep(tracked, reason).await;
+        let (exporter, signal) = (&self.settings.exporter, self.signal);
+        let (items, bytes) = (tracked.batch.items(), tracked.batch.bytes());
+        match (kept, error) {
+            (true, _) => {
+                tracing::error!(exporter, %signal, items, bytes, reason, "the destination refuses this payload for good; it is kept as a dead letter");
+                self.settle_dropped(tracked, DropReason::DeadLetter);
+            }
+            (false, error) => {
+                tracing::error!(
+                    exporter, %signal, items, bytes, reason, error = error.map(tracing::field::display),
+                    "dropped a payload that the destination refuses for good"
+                );
+                self.settle_dropped(tracked, DropReason::PayloadFault);
+            }
+        }
+    }
+
+    /// Keeps a batch as dead letters, one a part. Settling comes after it, so that a crash between the two repeats and never loses.
+    async fn keep(&self, tracked: &Tracked, reason: &str) -> (bool, Option<std::io::Error>) {
+        let Some(letters) = self.settings.dead_letters.clone() else {
+            return (false, None);
+        };
+        let refusal = Refusal {
+            exporter: self.settings.exporter.clone(),
+            reason: reason.to_owned(),
+        };
+        let signal = self.signal;
+        let payloads: Vec<_> = (tracked.sources.iter().zip(&tracked.batch.parts))
+            .map(|(source, part)| Payload {
+                signal,
+                body: part.body.clone(),
+                frame: part.frame.clone(),
+                items: part.items,
+                tenant: source.payload.tenant,
+                received_at: source.payload.received_at,
+                permit: None,
+            })
+            .collect();
+        let keeping = tokio::task::spawn_blocking(move || {
+            payloads.iter().try_for_each(|one| letters.keep(one, &refusal))
+        });
+        match keeping.await {
+            Ok(Ok(())) => (true, None),
+            Ok(Err(error)) => (false, Some(error)),
+            Err(panicked) => (false, Some(std::io::Error::other(panicked))),
+        }
+    }
+
+    pub(super) fn settle_dropped(&self, tracked: &Tracked, reason: DropReason) {
+        let settled: Vec<_> = tracked
+            .sources
+            .iter()
+            .zip(&tracked.batch.parts)
+            .map(|(source, part)| Settled {
+                seq: source.seq,
+                delivered: 0,
+                dropped: Some((reason, part.items)),
+            })
+            .collect();
+        self.cursor.settle(&settled);
+    }
+
+    /// The destination says how many items it rejected, not which: they are taken from the first
+    /// payloads. The sum is exact; the share of each payload is not known to anybody. Only where it is all of them is
+    /// there something to keep.
+    pub(super) async fn settle_delivered(&self, tracked: &Tracked, rejected: u64, message: Option<String>) {
+        let all = tracked.batch.items();
+        let mut rejected = rejected.min(all);
+        let message = message.unwrap_or_default();
+        if rejected == all && all > 0 && self.settings.dead_letters.is_some() {
+            let reason = format!("partial success: all {all} items rejected: {message}");
+            return self.refused(tracked, &reason).await;
+        }
+        if rejected > 0 || !message.is_empty() {
+            tracing::warn!(
+                exporter = self.settings.exporter, signal = %self.signal, rejected, message, "partial success"
+            );
+        }
+        let settled: Vec<_> = tracked
+            .sources
+            .iter()
+            .zip(&tracked.batch.parts)
+            .map(|(source, part)| {
+                let here = rejected.min(part.items);
+                rejected -= here;
+                let dropped = (here > 0).then_some((DropReason::PartialSuccess, here));
+                Settled {
+                    seq: source.seq,
+                    delivered: part.items - here,
+                    dropped,
+                }
+            })
+            .collect();
+        self.cursor.settle(&settled);
+    }
+}
