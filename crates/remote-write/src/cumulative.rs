@@ -9,7 +9,7 @@ use crate::hash;
 use crate::labels::SeriesLabels;
 use crate::transcode::{About, STALE_NAN, Sample, Sink, Value};
 
-/// A series that has had no point for so long gives up its place to one that needs it: the Collector's `max_stale`.
+/// A series that has had no point for so long gives up its place to one that needs it: the default of `max_stale` in the Collector's processor.
 const STALE_AFTER_MS: i64 = 300_000;
 
 /// The totals of the series that have come as deltas.
