@@ -168,11 +168,15 @@ mod tests {
 
     const BYTES: usize = 64 << 20;
 
+    /// What one test frees or purges is not to be seen by another.
+    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     /// Scenario: 64 MiB are allocated, written, and freed; then free pages are purged.
     /// Guarantees: the figures follow: allocated and resident go up by it, allocated down at once, and after the purge
     /// there are no free pages of that size left.
     #[test]
     fn figures_follow_and_purging_gives_back() {
+        let _alone = ONE_AT_A_TIME.lock();
         let allocator = Allocator::new().unwrap();
         let before = allocator.figures().unwrap();
         let block = std::hint::black_box(vec![1u8; BYTES]);
@@ -199,6 +203,7 @@ mod tests {
     /// Guarantees: they stay, and are gone as soon as they may not.
     #[test]
     fn large_buffers_stay_while_they_may() {
+        let _alone = ONE_AT_A_TIME.lock();
         let allocator = Allocator::new().unwrap();
         // What else this process has freed is not to count.
         allocator.purging()();

@@ -22,9 +22,11 @@ pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
 /// second.
 const FASTEST_GROWTH: u64 = 4 << 30;
 
-/// While this part of the limit is left, freed large buffers may stay for the next ones; the kernel zeroes what it hands out, which
-/// would double the cost of requests of megabytes.
+/// While this part of the limit is left, and as much as can be filled in two readings, freed large buffers may stay for the next ones;
+/// the kernel zeroes what it hands out, which would double the cost of requests of megabytes. In 256 MiB they never may: 60 MiB
+/// bodies came and went so fast between two readings that the kernel killed the process.
 const ROOMY_QUARTERS: u64 = 3;
+const ROOMY_BYTES: u64 = FASTEST_GROWTH / 5;
 
 /// Not more often than this: a reading takes about 100 us.
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
@@ -192,7 +194,7 @@ impl Sampler {
                 self.report.purges.add(1);
             }
             let room = self.room(&readings);
-            let is_roomy = room >= self.plan.limit / 4 * ROOMY_QUARTERS;
+            let is_roomy = room >= (self.plan.limit / 4 * ROOMY_QUARTERS).max(ROOMY_BYTES);
             if is_roomy != keeps_large {
                 source.keep_large(is_roomy);
                 keeps_large = is_roomy;

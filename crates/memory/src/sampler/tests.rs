@@ -203,7 +203,7 @@ async fn an_idle_process_is_read_once_a_second() {
 
 /// Scenario: a limit of 4 GiB, of which little is used while memory moves; then three quarters are.
 /// Guarantees: readings come once a second while there is much room, more often with less of it, and ten times a second when it is
-/// 400 MiB; large buffers may stay only while three quarters are left.
+/// 400 MiB; large buffers may stay only while three quarters are left, and never with a limit of 256 MiB.
 #[tokio::test(start_paused = true)]
 async fn room_is_time() {
     let rig = Rig::with_limit(None, 4096);
@@ -226,4 +226,7 @@ async fn room_is_time() {
             "{beside} MiB"
         );
     }
+    let small = Rig::start(None);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(!small.world.keeps_large.load(Ordering::Relaxed));
 }
