@@ -1,4 +1,4 @@
-//! OTLP bytes to snappy bodies of remote write 1.0, and what compressing the same bodies alone would take.
+//! OTLP bytes to bodies of remote write: 1.0 under snappy and zstd, 2.0, and what compressing the same bodies alone would take.
 //!
 //! `cargo bench -p sluice-benches --bench remote_write`; throughput is in data points. All resource attributes are labels of
 //! every series, as in vmagent, whose figures are in the project's notes: 541 ns a point at 3 attributes, 1,071 at 12.
@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use sluice_benches::points::points;
-use sluice_remote_write::{Encoder, EncoderSettings, Mapping, Promote, to_otlp};
+use sluice_remote_write::{Encoder, EncoderSettings, Format, Mapping, Promote, to_otlp};
 
 /// The allocator that ships.
 #[global_allocator]
@@ -16,8 +16,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const POINTS: usize = 10_000;
 
-fn encoder(lanes: usize) -> Encoder {
+fn encoder(format: Format, lanes: usize) -> Encoder {
     Encoder::new(EncoderSettings {
+        format,
         mapping: Mapping {
             promote: Promote::AllBut(Vec::new()),
             ..Mapping::default()
@@ -33,25 +34,36 @@ fn transcode(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(POINTS as u64));
     for attributes in [3, 12] {
         let body = points(POINTS, attributes, 0);
-        for lanes in [1, 16] {
-            let mut encoder = encoder(lanes);
-            group.bench_function(BenchmarkId::new(format!("{lanes} lanes"), attributes), |bench| {
-                bench.iter(|| encoder.encode(&[black_box(&body)]));
-            });
-        }
-        let (lanes, _) = encoder(1).encode(&[&body]);
-        let packed = &lanes[0][0].bytes;
-        let plain = snap::raw::Decoder::new()
-            .decompress_vec(packed)
-            .expect("it was just written");
-        let compressed = snap::raw::Encoder::new().compress_vec(&plain).expect("it fits");
         eprintln!(
-            "{attributes} resource attributes, bytes per point: OTLP {}, 1.0 {}, snappy as written {}, by search {}",
-            body.len() / POINTS,
-            plain.len() / POINTS,
-            packed.len() / POINTS,
-            compressed.len() / POINTS
+            "{attributes} resource attributes: OTLP {} B a point",
+            body.len() / POINTS
         );
+        for (name, format) in [
+            ("1.0", Format::V1),
+            ("1.0 zstd", Format::V1Zstd),
+            ("2.0", Format::V2),
+        ] {
+            for lanes in [1, 16] {
+                let mut encoder = encoder(format, lanes);
+                group.bench_function(
+                    BenchmarkId::new(format!("{name}, {lanes} lanes"), attributes),
+                    |bench| {
+                        bench.iter(|| encoder.encode(&[black_box(&body)]));
+                    },
+                );
+            }
+            let (lanes, _) = encoder(format, 1).encode(&[&body]);
+            let plain = lanes[0][0].plain().expect("it was just written");
+            let searched = snap::raw::Encoder::new().compress_vec(&plain).expect("it fits");
+            eprintln!(
+                "{name}: {} B a point, {} as sent; snappy by search {}",
+                plain.len() / POINTS,
+                lanes[0][0].bytes.len() / POINTS,
+                searched.len() / POINTS
+            );
+        }
+        let (lanes, _) = encoder(Format::V1, 1).encode(&[&body]);
+        let plain = lanes[0][0].plain().expect("it was just written");
         group.bench_function(BenchmarkId::new("snappy alone", attributes), |bench| {
             let mut out = vec![0; snap::raw::max_compress_len(plain.len())];
             let mut encoder = snap::raw::Encoder::new();
@@ -70,7 +82,7 @@ fn cardinality(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1000));
     for series in [1_000, 100_000] {
         let bodies: Vec<Vec<u8>> = (0..series / 1000).map(|n| points(1000, 3, n * 1000)).collect();
-        let mut encoder = encoder(16);
+        let mut encoder = encoder(Format::V1, 16);
         let mut turn = 0;
         group.bench_function(BenchmarkId::from_parameter(series), |bench| {
             bench.iter(|| {

@@ -2,4 +2,5 @@
 
 pub mod otlp_wire;
 
+pub mod forty;
 pub mod points;

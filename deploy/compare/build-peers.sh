@@ -2,7 +2,7 @@
 # Builds or fetches what sluice is compared and tested with, from the Go module proxy and PyPI.
 #
 # Usage: deploy/compare/build-peers.sh [DIR [NAME ...]]     (default: target/peers otelcol telemetrygen)
-#   NAME: otelcol, telemetrygen, vmagent, prometheus, metrics-governor, rotel, or "all"
+#   NAME: otelcol, telemetrygen, vmagent, victoria-metrics, prometheus, metrics-governor, rotel, or "all"
 #
 # What is in DIR already is left as it is. At the end it says what became of each; it fails if one could not be had.
 set -u
@@ -19,7 +19,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-target/peers}
 [ $# -eq 0 ] || shift
 [ $# -gt 0 ] || set -- otelcol telemetrygen
-[ "$*" != all ] || set -- otelcol telemetrygen vmagent prometheus metrics-governor rotel
+[ "$*" != all ] || set -- otelcol telemetrygen vmagent victoria-metrics prometheus metrics-governor rotel
 mkdir -p "$out/build" && out=$(cd "$out" && pwd) || exit 1
 
 # One compiler at a time, at low priority: these builds are long and usually share the machine.
@@ -55,6 +55,11 @@ build_vmagent() {
     build_module vmagent github.com/VictoriaMetrics/VictoriaMetrics "$VMAGENT" ./app/vmagent
 }
 
+# The single-node database of the same module.
+build_victoria_metrics() {
+    build_module victoria-metrics github.com/VictoriaMetrics/VictoriaMetrics "$VMAGENT" ./app/victoria-metrics
+}
+
 # Without service discovery, which is most of it; without its pages, which the module does not hold.
 build_prometheus() {
     GOWORK=off GOFLAGS="$GOFLAGS -tags=remove_all_sd" \
@@ -81,6 +86,7 @@ build() { # NAME
     otelcol) build_otelcol ;;
     telemetrygen) build_telemetrygen ;;
     vmagent) build_vmagent ;;
+    victoria-metrics) build_victoria_metrics ;;
     prometheus) build_prometheus ;;
     metrics-governor) build_metrics_governor ;;
     rotel) build_rotel ;;

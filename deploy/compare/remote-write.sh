@@ -1,14 +1,17 @@
 #!/bin/bash
 # Remote write against real servers, by hand:
 #
-#   client (OTLP/JSON) -> SLUICE -> remote write, 16 lanes -> Prometheus, which is killed and started again on the way
-#   Prometheus, as above, scrapes -> remote write -> SLUICE (receiver) -> remote write -> a second Prometheus
+#   client (OTLP/JSON) -> SLUICE -> remote write 2.0, 16 lanes -> Prometheus, which is killed and started again on the way
+#                             \-> remote write 1.0 under zstd, 16 lanes -> VictoriaMetrics, stopped and started again on the way
+#   Prometheus, as above, scrapes -> remote write -> SLUICE (receiver) -> remote write 1.0 -> a second Prometheus
 #
-# All samples that the client sent are queried back from the first, and each must be there with its value, and none but those; it must
-# not have met a sample out of order. What it has scraped must be the same in both.
+# All samples that the client sent are queried back from the first two, and each must be there with its value, and none but those;
+# none must have met a sample out of order. What the first has scraped must be the same in the second Prometheus. SLUICE itself is
+# killed and started again on the way as well: its queues are on disk and it acknowledges what is synced.
 #
 # Usage: deploy/compare/remote-write.sh
-# Environment: PEERS [target/peers], where build-peers.sh puts prometheus; SLUICE [target/release/sluice], OUT [target/remote-write]
+# Environment: PEERS [target/peers], where build-peers.sh puts prometheus and victoria-metrics (without the latter it is left out);
+#              SLUICE [target/release/sluice], OUT [target/remote-write]
 set -euo pipefail
 
 peers=${PEERS:-target/peers}
@@ -46,21 +49,48 @@ prometheus() { # NAME PORT CONFIG
 
 echo 'global: {}' >"$out/first.yaml"
 echo 'global: {}' >"$out/second.yaml"
-cat >"$out/sluice.yaml" <<'YAML'
+victoria() {
+    "$peers/victoria-metrics" -storageDataPath="$out/victoria" -httpListenAddr=127.0.0.1:34093 \
+        -retentionPeriod=1d >>"$out/victoria.log" 2>&1 &
+    children+=("$!")
+    started=$!
+    await http://127.0.0.1:34093/health
+}
+
+start_sluice() {
+    "$sluice" --config "$out/sluice.yaml" >>"$out/sluice.log" 2>&1 &
+    children+=("$!")
+    started=$!
+    await http://127.0.0.1:34888/metrics
+}
+
+out_exporters=prometheusremotewrite/first
+if [ -x "$peers/victoria-metrics" ]; then out_exporters=$out_exporters,prometheusremotewrite/victoria; fi
+cat >"$out/sluice.yaml" <<YAML
 receivers:
   otlp: {protocols: {http: {endpoint: "127.0.0.1:34318"}}}
   prometheusremotewrite: {endpoint: "127.0.0.1:34092"}
 exporters:
   prometheusremotewrite/first:
     endpoint: http://127.0.0.1:34090/api/v1/write
+    protobuf_message: io.prometheus.write.v2.Request
     remote_write_queue: {num_consumers: 16}
+    sending_queue: {storage: file_storage}
   prometheusremotewrite/second:
     endpoint: http://127.0.0.1:34091/api/v1/write
     remote_write_queue: {num_consumers: 16}
+  prometheusremotewrite/victoria:
+    endpoint: http://127.0.0.1:34093/api/v1/write
+    compression: zstd
+    remote_write_queue: {num_consumers: 16}
+    sending_queue: {storage: file_storage}
+extensions:
+  file_storage: {directory: $out/queue, create_directory: true}
 service:
+  extensions: [file_storage]
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 34888}}}}]}}
   pipelines:
-    metrics/out: {receivers: [otlp], exporters: [prometheusremotewrite/first]}
+    metrics/out: {receivers: [otlp], exporters: [$out_exporters]}
     metrics/through: {receivers: [prometheusremotewrite], exporters: [prometheusremotewrite/second]}
 YAML
 cat >>"$out/first.yaml" <<'YAML'
@@ -76,23 +106,42 @@ YAML
 prometheus second 34091 "$out/second.yaml"
 prometheus first 34090 "$out/first.yaml"
 first=$started
-"$sluice" --config "$out/sluice.yaml" >"$out/sluice.log" 2>&1 &
-children+=("$!")
-await http://127.0.0.1:34888/metrics
+if [ -x "$peers/victoria-metrics" ]; then
+    victoria
+    victoria=$started
+fi
+start_sluice
+running=$started
 
 (
-    sleep 3
-    kill -9 "$first"
     sleep 2
+    kill -9 "$first"
+    sleep 1
     prometheus first 34090 "$out/first.yaml"
-    echo "$started" >"$out/first.pid"
+    echo "$started" >"$out/pids"
+    if [ -x "$peers/victoria-metrics" ]; then
+        # Not killed: what it has taken within the last seconds is in its memory only.
+        kill "$victoria"
+        sleep 2
+        victoria
+        echo "$started" >>"$out/pids"
+    fi
+    kill -9 "$running"
+    sleep 0.5
+    start_sluice
+    echo "$started" >>"$out/pids"
 ) &
 restart=$!
 python3 "$(dirname "$0")/remote-write.py" send http://127.0.0.1:34318/v1/metrics
 wait "$restart"
-children+=("$(cat "$out/first.pid")")
+mapfile -t pids <"$out/pids"
+children+=("${pids[@]}")
 status=0
 python3 "$(dirname "$0")/remote-write.py" check http://127.0.0.1:34090 || status=1
+if [ -x "$peers/victoria-metrics" ]; then
+    python3 "$(dirname "$0")/remote-write.py" check-victoria http://127.0.0.1:34093 || status=1
+fi
 python3 "$(dirname "$0")/remote-write.py" same http://127.0.0.1:34090 http://127.0.0.1:34091 || status=1
-curl --silent http://127.0.0.1:34888/metrics | grep -E '^sluice_(exporter|remote_write).*(sent|failed|dropped|refused|samples).* [1-9]' || true
+curl --silent http://127.0.0.1:34888/metrics |
+    grep -E '^sluice_(exporter|remote_write).*(sent|failed|dropped|refused|unwritten|samples).* [1-9]' || true
 exit "$status"

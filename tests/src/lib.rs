@@ -16,6 +16,7 @@ mod gateway;
 mod grpc;
 mod http;
 mod payloads;
+mod python;
 mod raw;
 mod sink;
 mod tree;
@@ -30,6 +31,7 @@ pub use http::{HttpConnection, Reply, RpcStatus, post, request};
 pub use payloads::{
     deflated, every_value, gzipped, lz4, profile, sample, snappy_block, snappy_framed, zlib, zstd,
 };
+pub use python::{PythonServer, python, run, script};
 pub use raw::{RawHttp, RawReply};
 pub use sink::{Answer, Arrived, Kind, Sink};
 pub use tree::{Items, items_of};

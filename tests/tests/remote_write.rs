@@ -116,11 +116,49 @@ async fn what_is_not_taken_is_told_why() {
     gateway.stop().await;
 }
 
-/// Scenario: OTLP of every kind to one gateway, which sends remote write to a second one, which sends OTLP; over 16 lanes.
+/// Scenario: requests of two tenants, by a header, and of none.
+/// Guarantees: the ledger has an account for each.
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_are_told_apart() {
+    let sink = Sink::start().await;
+    let config = Config::to(&sink).signals(&["metrics"]).metrics_receiver(
+        "prometheusremotewrite",
+        "endpoint: \"127.0.0.1:0\", tenant: {from_header: X-Scope-OrgID}",
+    );
+    let gateway = Gateway::start(&config).await;
+    let to = gateway.bound("receivers.prometheusremotewrite");
+    for (tenant, items) in [(Some("a"), 3), (Some("b"), 5), (None, 7)] {
+        let spec = Spec::gateway(Signal::Metrics).items(items);
+        let made = Generator::remote_write(spec, RemoteWrite::V1).next_request();
+        let mut headers = vec![("content-type", V1), ("content-encoding", "snappy")];
+        headers.extend(tenant.map(|name| ("x-scope-orgid", name)));
+        let reply = post(to, "/api/v1/write", &headers, snappy_block(&made.body)).await;
+        assert_eq!(reply.status, 204, "{}", reply.text());
+    }
+    gateway.settled().await;
+    let tenants = gateway.tenants("otlphttp/sink").await;
+    let want = [("a", 3), ("b", 5), ("default", 7)];
+    let want = want.map(|(tenant, items)| (tenant.to_owned(), (items, items)));
+    assert_eq!(tenants, want.into_iter().collect());
+    gateway.stop().await;
+}
+
+/// Scenario: OTLP of every kind to one gateway, which sends remote write to a second one, which sends OTLP; over 16 lanes, in
+/// each format.
 /// Guarantees: every sample that the first one sent arrives; both ledgers balance, with the points of delta temporality
 /// dropped by the first and nothing by the second.
 #[tokio::test(flavor = "multi_thread")]
 async fn out_and_in_again() {
+    for format in [
+        "",
+        "protobuf_message: io.prometheus.write.v2.Request, ",
+        "compression: zstd, ",
+    ] {
+        goes_out_and_in_again(format).await;
+    }
+}
+
+async fn goes_out_and_in_again(format: &str) {
     let sink = Sink::start().await;
     let second = receiving(&sink).await;
     let url = format!(
@@ -129,7 +167,7 @@ async fn out_and_in_again() {
     );
     let first = Gateway::start(&Config::new().signals(&["metrics"]).exporter(
         "prometheusremotewrite",
-        &format!("endpoint: \"{url}\", remote_write_queue: {{num_consumers: 16}}, sending_queue: {{batch: {{flush_timeout: 5ms, min_size: 1}}}}"),
+        &format!("{format}endpoint: \"{url}\", remote_write_queue: {{num_consumers: 16}}, sending_queue: {{batch: {{flush_timeout: 5ms, min_size: 1}}}}"),
     ))
     .await;
     let mut generator = Generator::new(Spec::gateway(Signal::Metrics));

@@ -65,6 +65,7 @@ impl BatchPath {
                 retry: RetrySettings::default(),
                 max_in_flight: MAX_IN_FLIGHT,
                 latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+                dead_letters: None,
             };
             tokio::spawn(deliver(
                 cursor,

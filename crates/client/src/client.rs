@@ -116,8 +116,23 @@ impl Client {
         body: &Slices,
         timeout: Duration,
     ) -> Result<Answer, SendError> {
+        self.send(Method::POST, path, headers, body, timeout).await
+    }
+
+    /// As [`Client::post`], with any method.
+    ///
+    /// # Errors
+    /// When there is no complete answer; any status is an answer.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &PathAndQuery,
+        headers: HeaderMap,
+        body: &Slices,
+        timeout: Duration,
+    ) -> Result<Answer, SendError> {
         let mut outgoing = Outgoing {
-            method: Method::POST,
+            method,
             path: path.clone(),
             headers,
             authority: self.authority.clone(),

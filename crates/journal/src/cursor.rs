@@ -80,6 +80,15 @@ impl Cursor {
         }
     }
 
+    /// Hands out this many bytes before some are settled, rather than what is right for a reader that keeps payloads until
+    /// then. Only a journal on disk asks; one in memory keeps them anyway.
+    pub fn hand_out_up_to(&self, bytes: u64) {
+        let mut state = self.shared.state.lock();
+        if self.shared.disk.is_some() {
+            state.spilled().lags[self.index].most_in_flight_bytes = Some(bytes);
+        }
+    }
+
     /// Settles items of payloads this cursor was handed; a payload is done when all its items are.
     pub fn settle(&self, settled: &[Settled]) {
         let mut released = Released::new();

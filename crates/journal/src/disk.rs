@@ -35,7 +35,7 @@ mod writer;
 
 use std::fmt::Write;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -232,7 +232,7 @@ pub(crate) enum Next {
 fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn File>), OpenError> {
     let filesystem = &*settings.filesystem;
     let given = &settings.directory;
-    let directory = given.join(format!("{}.journal", escape(pipeline)));
+    let directory = directory_of(given, pipeline);
     let failed = |error| OpenError::Io {
         path: directory.clone(),
         error,
@@ -261,8 +261,14 @@ fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn Fil
     }
 }
 
+/// The directory of a pipeline's journal, below the one that is configured. Files of other names in it are left alone: what
+/// belongs to this journal and no other may be kept there.
+pub fn directory_of(configured: &Path, pipeline: &str) -> PathBuf {
+    configured.join(format!("{}.journal", escape(pipeline)))
+}
+
 /// An id as the name of a file.
-pub(crate) fn escape(id: &str) -> String {
+pub fn escape(id: &str) -> String {
     id.bytes().fold(String::new(), |mut name, byte| {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),

@@ -31,7 +31,7 @@ pub use cursor::{Cursor, Entry};
 pub use disk::{
     DEAD_LETTER_BYTES, DeadLetters, DiskReport, DiskSettings, Durability, InspectedCursor, InspectedSegment,
     Inspection, NotPersisted, OpenError, Recovered, Refusal, Repaired, SEGMENT_BYTES, Stored, SyncPolicy,
-    Which, export, inspect, journals, repair,
+    Which, directory_of, escape, export, inspect, journals, repair,
 };
 pub use fs::{Disk, File, Filesystem, OpenMode};
 pub use journal::{Appended, CursorReport, Journal, Space};

@@ -13,9 +13,10 @@ const LARGE_BYTES: usize = 1 << 20;
 ///
 /// Whether it gives large buffers back at once jemalloc decides when it makes their arena, and it does so only as long as
 /// that thread is not running: so the arena is made first. Large bodies that come and go within a second would otherwise
-/// stay resident several times over: 416 MiB for a limit of 256 (docs/decisions.md).
+/// stay resident several times over: 416 MiB for a limit of 256 (docs/decisions.md). While there is room for that, a
+/// [`crate::Sampler`] lets them stay for a second too.
 ///
-/// With musl jemalloc has no threads; there, and where this fails, a [`crate::Sampler`] gives back what is due.
+/// With musl jemalloc has no threads; there, and where this fails, the sampler gives back what is due.
 ///
 /// # Errors
 /// What jemalloc says.
@@ -26,6 +27,9 @@ pub fn prepare_allocator() -> Result<(), String> {
     }
     background_thread::write(true).map_err(|error| error.to_string())
 }
+
+/// How long freed large buffers stay while there is room for them: as long as small ones (`dirty_decay_ms` in the executable).
+const LARGE_DECAY_MS: isize = 1000;
 
 /// `MALLCTL_ARENAS_ALL`: in the place of an arena's number it means all of them.
 const ALL_ARENAS: usize = 4096;
@@ -62,6 +66,8 @@ pub(crate) struct Allocator {
     retained: stats::retained_mib,
     purge: [usize; 3],
     decay: [usize; 3],
+    /// `dirty_decay_ms` of the arena of large allocations.
+    large_decay: [usize; 3],
     /// Whether free pages go back by themselves: not with musl, where jemalloc has no threads of its own.
     has_threads: bool,
 }
@@ -72,7 +78,10 @@ impl Allocator {
     /// # Errors
     /// A jemalloc without statistics.
     pub fn new() -> Result<Self, Error> {
+        let mut large_decay = of_all_arenas(b"arena.0.dirty_decay_ms\0")?;
+        large_decay[1] = large_arena()?;
         Ok(Self {
+            large_decay,
             epoch: epoch::mib()?,
             allocated: stats::allocated::mib()?,
             active: stats::active::mib()?,
@@ -97,6 +106,16 @@ impl Allocator {
         })
     }
 
+    /// Lets freed large buffers stay for [`LARGE_DECAY_MS`], to be used again without the kernel's zeroing them, or gives
+    /// them back when they are freed, beginning with those that are there.
+    #[allow(unsafe_code, reason = "jemalloc is called through C")]
+    pub fn keep_large(&self, keep: bool) -> Result<(), Error> {
+        let decay: isize = if keep { LARGE_DECAY_MS } else { 0 };
+        // SAFETY: `large_decay` came from `name_to_mib`, with the number of an arena that there is; its value is an
+        // `ssize_t`.
+        unsafe { tikv_jemalloc_ctl::raw::write_mib(&self.large_decay, decay) }
+    }
+
     /// Gives back what is due by `dirty_decay_ms`, where nobody else does.
     pub fn tick(&self) {
         if !self.has_threads {
@@ -109,6 +128,15 @@ impl Allocator {
         let purge = self.purge;
         move || call(&purge)
     }
+}
+
+/// The number of the arena of large allocations: it comes after those that threads share (`huge_arena_ind` in jemalloc's
+/// arena.c).
+#[allow(unsafe_code, reason = "jemalloc is called through C")]
+fn large_arena() -> Result<usize, Error> {
+    // SAFETY: `opt.narenas` is an `unsigned`.
+    let threads_arenas: std::ffi::c_uint = unsafe { tikv_jemalloc_ctl::raw::read(b"opt.narenas\0")? };
+    Ok(threads_arenas as usize)
 }
 
 fn of_all_arenas(name: &[u8]) -> Result<[usize; 3], Error> {
@@ -164,6 +192,25 @@ mod tests {
         assert!(
             purged.resident <= during.resident - BYTES as u64 / 2,
             "{purged:?}"
+        );
+    }
+
+    /// Scenario: 64 MiB are allocated, written and freed while large buffers may stay; then they may not.
+    /// Guarantees: they stay, and are gone as soon as they may not.
+    #[test]
+    fn large_buffers_stay_while_they_may() {
+        let allocator = Allocator::new().unwrap();
+        // What else this process has freed is not to count.
+        allocator.purging()();
+        let free = |allocator: &Allocator| allocator.figures().unwrap().dirty();
+        allocator.keep_large(true).unwrap();
+        drop(std::hint::black_box(vec![1u8; BYTES]));
+        let kept = free(&allocator);
+        allocator.keep_large(false).unwrap();
+        let given = free(&allocator);
+        assert!(
+            kept >= BYTES as u64 / 2 && given < BYTES as u64 / 2,
+            "{kept} {given}"
         );
     }
 }

@@ -15,8 +15,16 @@ use crate::limit::{Machine, Plan};
 use crate::process::{self, Pressure};
 use crate::report::{Latest, Report};
 
-/// How often memory is read while anything goes on, if nothing else is asked for: a gigabyte a second is seen before it is 100 MiB.
+/// How often memory is read while anything goes on and there is little room, if nothing else is asked for.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// With more room, more time may pass between readings: not even all cores inflating gzip fill more memory than this in a
+/// second.
+const FASTEST_GROWTH: u64 = 4 << 30;
+
+/// While this part of the limit is left, freed large buffers may stay for the next ones; the kernel zeroes what it hands out, which
+/// would double the cost of requests of megabytes.
+const ROOMY_QUARTERS: u64 = 3;
 
 /// Not more often than this: a reading takes about 100 us.
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
@@ -34,6 +42,8 @@ trait Source: Send + 'static {
     fn read(&mut self) -> (Readings, Latest);
     /// Gives the allocator's free pages back, without holding up the caller.
     fn purge(&mut self);
+    /// Whether freed large buffers may stay.
+    fn keep_large(&mut self, keep: bool);
 }
 
 /// The process itself.
@@ -103,6 +113,17 @@ impl Source for Process {
             drop(tokio::task::spawn_blocking(allocator.purging()));
         }
     }
+
+    fn keep_large(&mut self, keep: bool) {
+        let Some(Err(error)) = self
+            .allocator
+            .as_ref()
+            .map(|allocator| allocator.keep_large(keep))
+        else {
+            return;
+        };
+        tracing::debug!(%error, keep, "the allocator cannot be told how long to keep large buffers");
+    }
 }
 
 /// Keeps a budget within what the limit leaves.
@@ -110,7 +131,7 @@ impl Source for Process {
 pub struct Sampler {
     plan: Plan,
     machine: Machine,
-    interval: Duration,
+    asked: Option<Duration>,
     report: Report,
 }
 
@@ -126,15 +147,13 @@ impl Drop for Sampling {
 }
 
 impl Sampler {
-    /// A sampler for `plan` on `machine`, whose figures `registry` shows. It reads every `interval`, but never less often
-    /// than [`DEFAULT_INTERVAL`] while anything goes on.
+    /// A sampler for `plan` on `machine`, whose figures `registry` shows. While anything goes on it reads every `interval`, but
+    /// never less often than [`DEFAULT_INTERVAL`]; without an interval, as often as the room that is left asks for.
     pub fn new(plan: Plan, machine: Machine, interval: Option<Duration>, registry: &Registry) -> Self {
         Self {
             plan,
             machine,
-            interval: interval.map_or(DEFAULT_INTERVAL, |asked| {
-                asked.clamp(LEAST_INTERVAL, DEFAULT_INTERVAL)
-            }),
+            asked: interval.map(|asked| asked.clamp(LEAST_INTERVAL, DEFAULT_INTERVAL)),
             report: Report::new(registry, plan),
         }
     }
@@ -157,6 +176,7 @@ impl Sampler {
         let mut told = false;
         // What it was at the last reading: bytes that came back to the budget so far, and resident ones.
         let mut last = None;
+        let mut keeps_large = false;
         let began = Instant::now();
         loop {
             // Before and after, and the larger: what is taken or given back meanwhile is not to look untracked.
@@ -171,10 +191,35 @@ impl Sampler {
                 source.purge();
                 self.report.purges.add(1);
             }
+            let room = self.room(&readings);
+            let is_roomy = room >= self.plan.limit / 4 * ROOMY_QUARTERS;
+            if is_roomy != keeps_large {
+                source.keep_large(is_roomy);
+                keeps_large = is_roomy;
+            }
             let now = Some((before.released, readings.rss));
             let is_idle = readings.permits == 0 && now == last;
             last = now;
-            tokio::time::sleep(if is_idle { IDLE_INTERVAL } else { self.interval }).await;
+            tokio::time::sleep(if is_idle { IDLE_INTERVAL } else { self.pause(room) }).await;
+        }
+    }
+
+    /// Bytes that are left, of the process or of its cgroup.
+    fn room(&self, readings: &Readings) -> u64 {
+        let own = self.plan.limit.saturating_sub(readings.rss);
+        let shared = readings
+            .cgroup
+            .map(|cgroup| cgroup.limit.saturating_sub(cgroup.bytes));
+        own.min(shared.unwrap_or(u64::MAX))
+    }
+
+    /// As long as it takes to use up the room, within bounds; what was asked for is what there is.
+    fn pause(&self, room: u64) -> Duration {
+        match self.asked {
+            Some(interval) => interval,
+            None => {
+                Duration::from_millis(room / (FASTEST_GROWTH / 1000)).clamp(DEFAULT_INTERVAL, IDLE_INTERVAL)
+            }
         }
     }
 

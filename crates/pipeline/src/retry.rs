@@ -35,7 +35,7 @@ impl Default for RetrySettings {
 
 impl RetrySettings {
     /// The delay before retry number `attempt` (from 0); `unit` is a random number in [0, 1).
-    pub(crate) fn delay(&self, attempt: u32, unit: f64) -> Duration {
+    pub fn delay(&self, attempt: u32, unit: f64) -> Duration {
         let base =
             self.initial_interval.as_secs_f64() * self.multiplier.max(1.0).powi(attempt.min(64) as i32);
         let capped = base.min(self.max_interval.as_secs_f64());

@@ -24,14 +24,14 @@ pub struct Invalid {
     pub problem: &'static str,
 }
 
-/// What 2.0 calls the type of a metric; the numbers of 1.0's metadata are the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum SeriesType {
-    #[default]
-    Unknown,
-    Counter,
-    Gauge,
-}
+/// What 2.0 calls the type of a metric, by its number; 0 where nothing is said. The numbers of 1.0's metadata are the same.
+pub(crate) type TypeNumber = u64;
+
+/// A counter's.
+pub(crate) const COUNTER: TypeNumber = 1;
+
+/// Where nothing is said.
+pub(crate) const UNKNOWN: TypeNumber = 0;
 
 /// One series.
 #[derive(Debug, Default)]
@@ -42,8 +42,9 @@ pub(crate) struct Series<'a> {
     /// `Histogram` messages.
     pub histograms: Vec<&'a [u8]>,
     pub exemplars: Vec<Exemplar<'a>>,
-    pub kind: SeriesType,
+    pub kind: TypeNumber,
     pub help: &'a str,
+    pub unit: &'a str,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,8 +67,9 @@ impl<'a> Series<'a> {
         self.samples.clear();
         self.histograms.clear();
         self.exemplars.clear();
-        self.kind = SeriesType::Unknown;
+        self.kind = UNKNOWN;
         self.help = "";
+        self.unit = "";
     }
 
     /// The value of a label; empty when there is none.

@@ -15,19 +15,25 @@ pub enum Reason {
     NoValue,
     /// An exponential histogram whose scale is below -4.
     Scale,
+    /// A delta that does not come after the last one of its series.
+    DeltaOrder,
+    /// A delta of a series for whose total there is no room.
+    DeltaRoom,
     /// A rule of `write_relabel_configs` dropped all of its series.
     Relabel,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 7] = [
+    pub const ALL: [Reason; 9] = [
         Reason::Delta,
         Reason::Temporality,
         Reason::MetricName,
         Reason::LabelName,
         Reason::NoValue,
         Reason::Scale,
+        Reason::DeltaOrder,
+        Reason::DeltaRoom,
         Reason::Relabel,
     ];
 
@@ -41,6 +47,8 @@ impl Reason {
             Reason::LabelName => "label_name",
             Reason::NoValue => "no_value",
             Reason::Scale => "scale",
+            Reason::DeltaOrder => "delta_order",
+            Reason::DeltaRoom => "delta_room",
             Reason::Relabel => "relabel",
         }
     }
@@ -50,7 +58,7 @@ impl Reason {
     pub fn advice(self) -> &'static str {
         match self {
             Reason::Delta => {
-                "points with delta temporality are not sent: set the SDK's temporality preference to cumulative"
+                "points with delta temporality are not sent: set the SDK's temporality preference to cumulative, or delta_to_cumulative"
             }
             Reason::Temporality => {
                 "points without an aggregation temporality are not sent: correct the sender"
@@ -63,6 +71,12 @@ impl Reason {
             }
             Reason::NoValue => "points without a value are not sent: correct the sender",
             Reason::Scale => "exponential histograms with a scale below -4 are not sent: use a finer scale",
+            Reason::DeltaOrder => {
+                "deltas that are not after the last one of their series are not added: one sender has to make each series"
+            }
+            Reason::DeltaRoom => {
+                "there are more series of deltas than totals are kept for: raise delta_to_cumulative.max_streams"
+            }
             Reason::Relabel => "dropped by write_relabel_configs, as configured",
         }
     }

@@ -1,25 +1,34 @@
 //! From OTLP bytes to bodies that are ready to be sent.
 
 use bytes::Bytes;
+use sluice_client::Compression;
 use sluice_relabel::Rules;
 
+use crate::body::{Format, Lanes};
+use crate::cumulative::Cumulative;
 use crate::dropped::Reason;
 use crate::mapping::Mapping;
 use crate::relabelled::Relabelled;
-use crate::transcode::{Outcome, Transcoder};
-use crate::v1::V1;
+use crate::snappy;
+use crate::transcode::{Outcome, Sink, Transcoder};
+use crate::v1::{self, V1};
+use crate::v2::V2;
 
 /// What the bodies are made like.
 #[derive(Debug, Clone)]
 pub struct EncoderSettings {
+    /// What bodies are.
+    pub format: Format,
     /// How OTLP maps to series.
     pub mapping: Mapping,
     /// Lanes: all samples of a series are in one lane, in the order they came in.
     pub lanes: usize,
     /// A body ends before it is larger than this, before compression, unless it is a single series.
     pub max_body_bytes: usize,
-    /// Whether metadata of the metrics is sent.
+    /// Whether metadata of the metrics is sent in 1.0. In 2.0 it is a part of every series.
     pub metadata: bool,
+    /// Series of delta temporality whose totals are kept, for [`Mapping::delta_to_cumulative`].
+    pub max_delta_series: usize,
     /// Applied to the labels of every series, external ones included, before it is written.
     pub relabel: Rules,
 }
@@ -27,50 +36,13 @@ pub struct EncoderSettings {
 impl Default for EncoderSettings {
     fn default() -> Self {
         Self {
+            format: Format::V1,
             mapping: Mapping::default(),
             lanes: 1,
             max_body_bytes: 3_000_000,
             metadata: false,
+            max_delta_series: 100_000,
             relabel: Rules::default(),
-        }
-    }
-}
-
-/// The body of one request.
-#[derive(Debug, Clone)]
-pub struct Body {
-    /// A snappy block.
-    pub bytes: Bytes,
-    /// What is in it.
-    pub written: Written,
-}
-
-/// How much a body holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Written {
-    /// `TimeSeries` messages.
-    pub series: u64,
-    /// Float samples.
-    pub samples: u64,
-    /// Native histograms.
-    pub histograms: u64,
-    /// Exemplars.
-    pub exemplars: u64,
-}
-
-/// The bodies of each lane, in the order they are to be sent in.
-pub type Lanes = Vec<Vec<Body>>;
-
-impl Body {
-    pub(crate) fn compress(body: &[u8], written: Written) -> Self {
-        let mut out = vec![0; snap::raw::max_compress_len(body.len())];
-        let len = snap::raw::Encoder::new()
-            .compress(body, &mut out)
-            .expect("the buffer is as long as max_compress_len says");
-        out.truncate(len);
-        Self {
-            bytes: out.into(),
-            written,
         }
     }
 }
@@ -79,28 +51,140 @@ impl Body {
 #[derive(Debug)]
 pub struct Encoder {
     transcoder: Transcoder,
+    cumulative: Cumulative,
     relabelled: Relabelled,
-    v1: V1,
+    writer: Writer,
+    lanes: usize,
+    max_body_bytes: usize,
+    metadata: bool,
+}
+
+#[derive(Debug)]
+enum Writer {
+    V1(V1<snappy::Block>),
+    V1Zstd(V1<UnderZstd>),
+    V2(V2),
+}
+
+impl Writer {
+    fn new(format: Format, lanes: usize, max_body_bytes: usize, metadata: bool) -> Self {
+        match format {
+            Format::V1 => Writer::V1(V1::new(lanes, max_body_bytes, metadata)),
+            Format::V1Zstd => Writer::V1Zstd(V1::new(lanes, max_body_bytes, metadata)),
+            Format::V2 => Writer::V2(V2::new(lanes, max_body_bytes)),
+        }
+    }
 }
 
 impl Encoder {
     /// An encoder that has made nothing yet.
     #[must_use]
     pub fn new(settings: EncoderSettings) -> Self {
+        let (lanes, max, metadata) = (settings.lanes, settings.max_body_bytes, settings.metadata);
         Self {
-            v1: V1::new(settings.lanes, settings.max_body_bytes, settings.metadata),
-            relabelled: Relabelled::new(settings.relabel),
             transcoder: Transcoder::new(settings.mapping),
+            cumulative: Cumulative::new(settings.max_delta_series),
+            relabelled: Relabelled::new(settings.relabel),
+            writer: Writer::new(settings.format, lanes, max, metadata),
+            lanes,
+            max_body_bytes: max,
+            metadata,
+        }
+    }
+
+    /// From the next request on its bodies are of this format.
+    pub fn set_format(&mut self, format: Format) {
+        if self.format() != format {
+            self.writer = Writer::new(format, self.lanes, self.max_body_bytes, self.metadata);
+        }
+    }
+
+    /// What its bodies are.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        match self.writer {
+            Writer::V1(_) => Format::V1,
+            Writer::V1Zstd(_) => Format::V1Zstd,
+            Writer::V2(_) => Format::V2,
         }
     }
 
     /// The bodies for an OTLP metrics request, which is `parts` laid end to end, and what came of its points.
     pub fn encode(&mut self, parts: &[&[u8]]) -> (Lanes, Outcome) {
-        let mut sink = self.relabelled.before(&mut self.v1);
-        let mut outcome = self.transcoder.run(parts, &mut sink);
-        let dropped = self.relabelled.take_dropped_points();
-        outcome.points -= dropped;
-        outcome.dropped.add(Reason::Relabel, dropped);
-        (self.v1.finish(), outcome)
+        let mut steps = Steps {
+            transcoder: &mut self.transcoder,
+            cumulative: &mut self.cumulative,
+            relabelled: &mut self.relabelled,
+        };
+        match &mut self.writer {
+            Writer::V1(writer) => {
+                let outcome = steps.run(parts, writer);
+                (writer.finish(), outcome)
+            }
+            Writer::V1Zstd(writer) => {
+                let outcome = steps.run(parts, writer);
+                (writer.finish(), outcome)
+            }
+            Writer::V2(writer) => {
+                let outcome = steps.run(parts, writer);
+                (writer.finish(), outcome)
+            }
+        }
+    }
+}
+
+/// What series go through before they are written.
+struct Steps<'e> {
+    transcoder: &'e mut Transcoder,
+    cumulative: &'e mut Cumulative,
+    relabelled: &'e mut Relabelled,
+}
+
+impl Steps<'_> {
+    fn run(&mut self, parts: &[&[u8]], writer: &mut impl Sink) -> Outcome {
+        let mut relabelled = self.relabelled.before(writer);
+        let mut outcome = self
+            .transcoder
+            .run(parts, &mut self.cumulative.before(&mut relabelled));
+        let [out_of_order, no_room] = self.cumulative.take_dropped_points();
+        for (reason, points) in [
+            (Reason::DeltaOrder, out_of_order),
+            (Reason::DeltaRoom, no_room),
+            (Reason::Relabel, self.relabelled.take_dropped_points()),
+        ] {
+            outcome.points -= points;
+            outcome.dropped.add(reason, points);
+        }
+        outcome
+    }
+}
+
+/// A body of 1.0 that is compressed when it is complete: zstd finds repeats further back than snappy's writer can be told.
+#[derive(Debug, Default)]
+struct UnderZstd(Vec<u8>);
+
+impl v1::Writer for UnderZstd {
+    const FORMAT: Format = Format::V1Zstd;
+
+    #[inline]
+    fn position(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn put_again(&mut self, bytes: &[u8], _: u64) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&mut self) -> Bytes {
+        let zstd = Compression::Zstd;
+        let packed = sluice_client::compress(zstd, zstd.default_level(), [&self.0[..]], self.0.len());
+        self.0.clear();
+        packed.expect("zstd fails on no input").into()
     }
 }

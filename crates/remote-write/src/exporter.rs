@@ -7,12 +7,13 @@
 //! sent again when the rest is retried; the encoded bodies are kept and are what is sent again.
 //!
 //! A destination that takes a body but for some series (400, 413, 422) gets the body in halves, in place, until
-//! the series it does not take are known (`lane.rs`).
+//! the series it does not take are known (`lane.rs`). One that does not read the version gets what is left in the one
+//! before it (`formats.rs`).
 
 mod classify;
+mod formats;
 mod lane;
 mod options;
-mod split;
 
 #[cfg(test)]
 mod tests;
@@ -21,9 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, USER_AGENT};
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use sluice_client::{
     AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, SendError, Slices,
@@ -32,14 +33,15 @@ use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::{Counter, Registry};
 use tokio::task::JoinSet;
 
+use crate::body::Body;
 use crate::dropped::Reason;
 use crate::encoder::Encoder;
 use crate::transcode::Outcome;
 
+pub(crate) use classify::WRITTEN;
+use formats::Formats;
 use lane::{Lane, LaneEnd};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
-
-const VERSION: HeaderName = HeaderName::from_static("x-prometheus-remote-write-version");
 
 /// Batches that are kept in their encoded form between attempts: one for each pipeline that the exporter is in, of
 /// which there are rarely two.
@@ -66,9 +68,9 @@ struct Inner {
     egress: Egress,
     timeout: Duration,
     max_request_bytes: usize,
-    /// `None` while a batch is being encoded on another thread.
-    encoder: Mutex<Option<Box<Encoder>>>,
-    settings: crate::encoder::EncoderSettings,
+    /// One for all batches: it has the totals of series of delta temporality.
+    encoder: Arc<tokio::sync::Mutex<Encoder>>,
+    formats: Formats,
     pending: Mutex<Vec<Pending>>,
     metrics: Metrics,
 }
@@ -98,6 +100,8 @@ impl Pending {
 #[derive(Debug)]
 struct Metrics {
     samples: Counter,
+    /// Samples, histograms, exemplars.
+    unwritten: [Counter; 3],
     refused_series: Counter,
     dropped: [Counter; Reason::ALL.len()],
     label_collisions: Counter,
@@ -113,6 +117,15 @@ impl Metrics {
                 "Samples and native histograms that the destination has taken.",
                 labels(),
             ),
+            unwritten: ["samples", "histograms", "exemplars"].map(|kind| {
+                let mut labels = labels();
+                labels.push(("kind", kind.to_owned()));
+                registry.counter(
+                    "sluice_remote_write_unwritten_total",
+                    "What a destination said it had not written of a request that it took, and never will.",
+                    labels,
+                )
+            }),
             refused_series: registry.counter(
                 "sluice_remote_write_refused_series_total",
                 "Series of a request that the destination refused for good, found by bisection; the log names them.",
@@ -152,9 +165,9 @@ impl RemoteWriteExporter {
         registry: &Registry,
     ) -> Result<Self, ExporterError> {
         let (mut headers, authority) = options::static_headers(&options.headers)?;
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("snappy"));
-        headers.insert(VERSION, HeaderValue::from_static("0.1.0"));
+        formats::OWN_HEADERS.iter().for_each(|name| {
+            headers.remove(name);
+        });
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         let mut destination = Destination::parse(&options.endpoint, false, 80)?;
         let written = std::mem::replace(&mut destination.path, "/".to_owned());
@@ -182,8 +195,8 @@ impl RemoteWriteExporter {
             egress: Egress::new(options.egress),
             timeout: options.timeout,
             max_request_bytes: options.max_request_bytes,
-            encoder: Mutex::new(Some(Box::new(Encoder::new(options.encoder.clone())))),
-            settings: options.encoder,
+            formats: Formats::new(options.encoder.format),
+            encoder: Arc::new(tokio::sync::Mutex::new(Encoder::new(options.encoder))),
             pending: Mutex::new(Vec::new()),
             metrics: Metrics::new(registry, id),
         })))
@@ -239,7 +252,7 @@ impl RemoteWriteExporter {
             pending.lanes.push(lane);
         }
         let Some(end) = worst else {
-            let refused: u64 = pending.lanes.iter().map(Lane::refused_series).sum();
+            let refused: u64 = pending.lanes.iter().map(Lane::rejected).sum();
             return Verdict::Delivered {
                 rejected: (pending.rejected + refused).min(batch.items()),
                 message: None,
@@ -257,29 +270,24 @@ impl RemoteWriteExporter {
         let inner = &self.0;
         let mut room = inner.egress.reserve(batch.bytes() / EXPECTED_PART).await;
         let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
-        let mut encoder = match inner.encoder.lock().take() {
-            Some(encoder) => encoder,
-            // Another pipeline's batch has it.
-            None => Box::new(Encoder::new(inner.settings.clone())),
-        };
+        let mut encoder = inner.encoder.clone().lock_owned().await;
+        encoder.set_format(inner.formats.current());
         let work = move || {
             let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
             let encoded = encoder.encode(&slices);
-            (encoder, parts, encoded)
+            (parts, encoded)
         };
         let several_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
-        let (encoder, parts, (mut lanes, outcome)) =
-            if batch.bytes() >= OFF_REACTOR_FROM_BYTES && several_cores {
-                tokio::task::spawn_blocking(work)
-                    .await
-                    .map_err(|error| Verdict::Retry {
-                        after: None,
-                        reason: format!("encoding failed: {error}"),
-                    })?
-            } else {
-                work()
-            };
-        *inner.encoder.lock() = Some(encoder);
+        let (parts, (mut lanes, outcome)) = if batch.bytes() >= OFF_REACTOR_FROM_BYTES && several_cores {
+            tokio::task::spawn_blocking(work)
+                .await
+                .map_err(|error| Verdict::Retry {
+                    after: None,
+                    reason: format!("encoding failed: {error}"),
+                })?
+        } else {
+            work()
+        };
         for body in lanes.iter_mut().flatten() {
             body.bytes = room.keep(std::mem::take(&mut body.bytes).into());
         }
@@ -332,13 +340,19 @@ impl Inner {
     }
 
     /// Sends one body once.
-    async fn post(&self, body: Bytes) -> Result<Answer, SendError> {
+    async fn post(&self, body: &Body) -> Result<Answer, SendError> {
         let mut headers = self.headers.clone();
+        formats::put_headers(&mut headers, body.format);
         if let Some(value) = self.credentials.header()? {
             headers.insert(AUTHORIZATION, value);
         }
         self.client
-            .post(&self.path, headers, &Slices::from(body), self.timeout)
+            .post(
+                &self.path,
+                headers,
+                &Slices::from(body.bytes.clone()),
+                self.timeout,
+            )
             .await
     }
 }

@@ -337,6 +337,10 @@ impl Plan {
         }
     }
 
+    pub fn extra(&self) -> Extra {
+        self.extra
+    }
+
     /// `labels` are the names of the data point's labels, each once, with the index of its attribute.
     pub fn new(block: &Block, names: &Names, keys: &[&[u8]], labels: &[(u32, NameId)], extra: Extra) -> Self {
         // Of several labels with one name the first in this order counts.
@@ -441,11 +445,15 @@ impl PointLabels {
         &self.encoded[self.starts[index].0 as usize..self.end(index)]
     }
 
-    pub fn value(&self, index: u32) -> &str {
+    #[inline]
+    pub fn value_bytes(&self, index: u32) -> &[u8] {
         let index = index as usize;
-        let value = &self.encoded[self.starts[index].1 as usize..self.end(index)];
+        &self.encoded[self.starts[index].1 as usize..self.end(index)]
+    }
+
+    pub fn value(&self, index: u32) -> &str {
         // What is pushed has been text before.
-        std::str::from_utf8(value).unwrap_or_default()
+        std::str::from_utf8(self.value_bytes(index)).unwrap_or_default()
     }
 }
 

@@ -8,6 +8,8 @@
 //! - Every data point is written or counted by the reason it was not.
 //! - All samples of a series go through one lane, in the order they came in.
 
+mod body;
+mod cumulative;
 mod decode;
 mod dropped;
 mod encoder;
@@ -19,15 +21,18 @@ mod names;
 mod protobuf;
 mod receiver;
 mod relabelled;
+mod rewrite;
 mod snappy;
 mod text;
 mod to_otlp;
 mod transcode;
 mod v1;
+mod v2;
 
+pub use body::{Body, Format, Lanes, Written};
 pub use decode::{Invalid, Version};
 pub use dropped::{Dropped, Reason};
-pub use encoder::{Body, Encoder, EncoderSettings, Lanes, Written};
+pub use encoder::{Encoder, EncoderSettings};
 pub use exporter::{ExporterError, RemoteWriteExporter, RemoteWriteExporterOptions};
 pub use mapping::{Mapping, Promote};
 pub use names::Strategy;

@@ -23,6 +23,10 @@ pub struct Mapping {
     pub scope_labels: bool,
     /// Several `_` in a row stay in label names.
     pub keep_multiple_underscores: bool,
+    /// Histograms with explicit bounds become native ones with custom buckets, which 1.0 does not have.
+    pub custom_buckets: bool,
+    /// Sums and histograms of delta temporality are added up; else they are dropped.
+    pub delta_to_cumulative: bool,
     /// Label names that begin with one `_` get `key` before it.
     pub key_before_underscore: bool,
 }
@@ -38,6 +42,8 @@ impl Default for Mapping {
             keep_identifying_attributes: false,
             scope_labels: true,
             keep_multiple_underscores: false,
+            custom_buckets: false,
+            delta_to_cumulative: false,
             key_before_underscore: true,
         }
     }

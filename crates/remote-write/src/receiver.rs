@@ -24,24 +24,19 @@ use hyper::body::Incoming;
 use sluice_payload::{Encoding, Payload, Signal, TenantId};
 use sluice_pipeline::{Intake, NotTaken};
 use sluice_server::{
-    Authenticator, BodyLimits, Coding, Gate, Peer, Received, Refusal, ReplyBody, Serve, Visit, check_head,
-    drain, heavy, receive,
+    Authenticator, BodyLimits, Coding, Entered, Gate, Peer, Received, Refusal, ReplyBody, Serve, Shedder,
+    Tenancy, Visit, check_head, drain, heavy, receive,
 };
 use sluice_telemetry::Registry;
 
 use crate::decode::Version;
+use crate::exporter::WRITTEN;
 use crate::to_otlp::{Taken, to_otlp};
 
 use metrics::Metrics;
 
 /// Where requests go.
 pub const PATH: &str = "/api/v1/write";
-
-const WRITTEN: [HeaderName; 3] = [
-    HeaderName::from_static("x-prometheus-remote-write-samples-written"),
-    HeaderName::from_static("x-prometheus-remote-write-histograms-written"),
-    HeaderName::from_static("x-prometheus-remote-write-exemplars-written"),
-];
 
 /// How a listener receives.
 #[derive(Debug, Clone)]
@@ -52,6 +47,10 @@ pub struct ReceiverSettings {
     pub limits: BodyLimits,
     /// Who may send.
     pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Whose requests are, by their heads; `None`: all are of one tenant.
+    pub tenancy: Option<Tenancy>,
+    /// Watches how the gateway is doing, and may turn requests away; `None`: nothing does.
+    pub shedder: Option<Shedder>,
     /// Added to every response.
     pub response_headers: Vec<(HeaderName, HeaderValue)>,
 }
@@ -66,6 +65,8 @@ struct Inner {
     gate: Gate,
     intake: Intake,
     metrics: Metrics,
+    /// What the shedder calls the requests.
+    method: String,
 }
 
 impl RemoteWriteService {
@@ -73,6 +74,7 @@ impl RemoteWriteService {
     pub fn new(settings: ReceiverSettings, gate: Gate, intake: Intake, registry: &Registry) -> Self {
         let metrics = Metrics::new(registry, &settings.id);
         Self(Arc::new(Inner {
+            method: format!("{} http {}", settings.id, Signal::Metrics),
             settings,
             gate,
             intake,
@@ -119,7 +121,8 @@ impl Inner {
         }
         // Also on failures: without the headers, a sender of 2.0 would take the receiver for one of 1.0.
         let version = version(&head.headers);
-        let (mut response, taken) = match self.take(&version, &head.headers, &mut body).await {
+        let mut tenant = TenantId::DEFAULT;
+        let (mut response, taken) = match self.take(&version, &mut tenant, &head.headers, &mut body).await {
             Ok(taken) => {
                 let mut response = Response::new(ReplyBody::empty());
                 *response.status_mut() = StatusCode::NO_CONTENT;
@@ -127,6 +130,9 @@ impl Inner {
             }
             Err(refusal) => {
                 self.metrics.refused(&refusal);
+                if let Some(tenancy) = &self.settings.tenancy {
+                    tenancy.refused(tenant, &refusal);
+                }
                 // A client that waits for "100 Continue" sends nothing more.
                 if !head.headers.contains_key(EXPECT) {
                     drain(body);
@@ -148,16 +154,21 @@ impl Inner {
     async fn take(
         &self,
         version: &Result<Version, Refusal>,
+        tenant: &mut TenantId,
         headers: &HeaderMap,
         body: &mut Incoming,
     ) -> Result<Taken, Refusal> {
-        if let Some(authenticator) = &self.settings.authenticator {
-            authenticator
+        let identity = match &self.settings.authenticator {
+            None => None,
+            Some(authenticator) => authenticator
                 .check(headers)
                 .map_err(|denied| Refusal::Unauthorized {
                     message: denied.message,
                     challenge: denied.challenge,
-                })?;
+                })?,
+        };
+        if let Some(tenancy) = &self.settings.tenancy {
+            *tenant = tenancy.of_head(headers, identity.as_deref()).unwrap_or(*tenant);
         }
         let version = version.clone()?;
         let encoding = encoding(headers)?;
@@ -171,10 +182,15 @@ impl Inner {
         let length = headers
             .get(CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
-        let mut visit = self.gate.visit();
+        let shedder = self.settings.shedder.as_ref();
+        let mut entered = shedder
+            .map(|shedder| shedder.enter(&self.method, *tenant, &self.gate))
+            .transpose()?;
+        let mut visit = self.gate.visit_of(*tenant);
         let received = receive(body, length, coding, &mut visit, &self.settings.limits).await?;
+        entered.iter_mut().for_each(Entered::received);
         let wire_bytes = received.wire_bytes;
-        let (payload, taken) = self.translate(version, received, &mut visit).await?;
+        let (payload, taken) = self.translate(version, *tenant, received, &mut visit).await?;
         if taken.points() == 0 {
             return Ok(taken);
         }
@@ -192,6 +208,8 @@ impl Inner {
                 ),
             })?;
         self.metrics.accepted(taken.points(), wire_bytes);
+        // A 204 has no place for words: the hint that OTLP clients get is left out.
+        entered.and_then(Entered::answered);
         Ok(taken)
     }
 
@@ -199,6 +217,7 @@ impl Inner {
     async fn translate(
         &self,
         version: Version,
+        tenant: TenantId,
         received: Received,
         visit: &mut Visit<'_>,
     ) -> Result<(Payload, Taken), Refusal> {
@@ -221,7 +240,7 @@ impl Inner {
             body: otlp.into(),
             frame: None,
             items: taken.points(),
-            tenant: TenantId::DEFAULT,
+            tenant,
             received_at: Instant::now(),
             permit: Some(permit),
         };

@@ -4,6 +4,10 @@
 //! the bytes stood before, and can say so: nothing is materialised, hashed or searched. The format is
 //! google/snappy's `format_description.txt`; every decoder reads it.
 
+use crate::body::Format;
+use crate::protobuf::{put_varint, varint_len};
+use crate::v1::Writer;
+
 /// The preamble holds the length, which is known at the end only; room for the longest varint of 32 bits.
 const PREAMBLE_BYTES: usize = 5;
 
@@ -124,11 +128,60 @@ impl Block {
         let mut block = std::mem::replace(&mut self.out, next);
         self.out.resize(PREAMBLE_BYTES, 0);
         let mut preamble = Vec::with_capacity(PREAMBLE_BYTES);
-        crate::protobuf::put_varint(&mut preamble, std::mem::take(&mut self.plain));
+        put_varint(&mut preamble, std::mem::take(&mut self.plain));
         let start = PREAMBLE_BYTES - preamble.len();
         block[start..PREAMBLE_BYTES].copy_from_slice(&preamble);
         block.drain(..start);
         block.into()
+    }
+
+    /// Ends the block, with `first` before all of it, and begins a new one. In `first` repeats are searched for.
+    ///
+    /// Copies reach back from where they stand, so that the elements of two blocks laid end to end are those of one.
+    pub fn finish_after(&mut self, first: &[u8], encoder: &mut snap::raw::Encoder) -> bytes::Bytes {
+        self.flush_copy();
+        self.flush_literal();
+        let elements = &self.out[PREAMBLE_BYTES..];
+        let mut block = vec![0; PREAMBLE_BYTES + snap::raw::max_compress_len(first.len())];
+        let len = encoder
+            .compress(first, &mut block[PREAMBLE_BYTES..])
+            .expect("the buffer is as long as max_compress_len says");
+        block.truncate(PREAMBLE_BYTES + len);
+        let own = varint_len(first.len() as u64);
+        let mut preamble = Vec::with_capacity(PREAMBLE_BYTES);
+        put_varint(
+            &mut preamble,
+            std::mem::take(&mut self.plain) + first.len() as u64,
+        );
+        let start = PREAMBLE_BYTES + own - preamble.len();
+        block[start..PREAMBLE_BYTES + own].copy_from_slice(&preamble);
+        block.extend_from_slice(elements);
+        block.drain(..start);
+        self.out.truncate(PREAMBLE_BYTES);
+        block.into()
+    }
+}
+
+impl Writer for Block {
+    const FORMAT: Format = Format::V1;
+
+    #[inline]
+    fn position(&self) -> u64 {
+        self.position()
+    }
+
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.put(bytes);
+    }
+
+    #[inline]
+    fn put_again(&mut self, bytes: &[u8], position: u64) {
+        self.put_again(bytes, position);
+    }
+
+    fn finish(&mut self) -> bytes::Bytes {
+        self.finish()
     }
 }
 
@@ -174,6 +227,22 @@ mod tests {
             assert_eq!(inflated(&block.finish()), plain);
         }
         assert_eq!(inflated(&block.finish()), b"");
+    }
+
+    /// Scenario: blocks with something before them, from nothing to more than a preamble's worth.
+    /// Guarantees: a decoder reads both, one after the other; the next block begins anew.
+    #[test]
+    fn what_comes_first_is_read_first() {
+        let mut block = Block::default();
+        let mut encoder = snap::raw::Encoder::new();
+        for len in [0, 1, 100, 127, 128, 20_000, 300_000] {
+            let first: Vec<u8> = (0..len).map(|n| (n / 7) as u8).collect();
+            let text = b"one after the other";
+            block.put(text);
+            block.put_again(text, 0);
+            let read = inflated(&block.finish_after(&first, &mut encoder));
+            assert!(read == [&first[..], text, text].concat(), "{len}");
+        }
     }
 
     /// Scenario: repeats that go on where the last one ended, of all lengths up to 300.

@@ -13,7 +13,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use crate::decode::{Exemplar, Invalid, Series, SeriesType, Version, each_series};
+use crate::decode::{COUNTER, Exemplar, Invalid, Series, UNKNOWN, Version, each_series};
 use crate::labels::METRIC_NAME;
 use crate::protobuf::{put_delimited, put_double, put_uint, put_varint};
 use crate::transcode::STALE_NAN;
@@ -89,9 +89,9 @@ impl<'a> Gathered<'a> {
             self.resources.len() - 1
         });
         let counter = match series.kind {
-            SeriesType::Counter => true,
-            SeriesType::Gauge => false,
-            SeriesType::Unknown => name.ends_with("_total"),
+            COUNTER => true,
+            UNKNOWN => name.ends_with("_total"),
+            _ => false,
         };
         let sort = if counter { Sort::Counter } else { Sort::Gauge };
         let mut exemplars = &series.exemplars[..];

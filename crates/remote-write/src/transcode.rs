@@ -55,8 +55,9 @@ pub(crate) struct Sample<'a> {
     pub value: Value<'a>,
     pub timestamp_ms: i64,
     /// Start of the interval; 0 when unknown.
-    #[allow(dead_code, reason = "1.0 has no place for it, 2.0 will")]
     pub start_ms: i64,
+    /// It is what came since the last one, to be added to the series's total.
+    pub is_delta: bool,
     pub exemplars: &'a [Exemplar],
 }
 
@@ -108,6 +109,7 @@ struct Walk<'a, 'w> {
     family: &'w Family,
     about: About<'w>,
     data: MetricData<'a>,
+    is_delta: bool,
 }
 
 impl Transcoder {
@@ -166,12 +168,19 @@ impl Transcoder {
         let Some(data) = metric.data() else { return };
         let (family, collides) = self.families.of(&self.mapping, metric, &data);
         self.outcome.name_collisions += u64::from(collides);
-        let reason = match data.kind() {
-            MetricKind::Gauge | MetricKind::Summary => None,
+        // Deltas are added up where they become floats; native histograms are not.
+        let adds_up = match data.kind() {
+            MetricKind::Sum => self.mapping.delta_to_cumulative,
+            MetricKind::Histogram => self.mapping.delta_to_cumulative && !self.mapping.custom_buckets,
+            _ => false,
+        };
+        let (is_delta, reason) = match data.kind() {
+            MetricKind::Gauge | MetricKind::Summary => (false, None),
             _ => match data.temporality() {
-                CUMULATIVE => None,
-                DELTA => Some(Reason::Delta),
-                _ => Some(Reason::Temporality),
+                CUMULATIVE => (false, None),
+                DELTA if adds_up => (true, None),
+                DELTA => (true, Some(Reason::Delta)),
+                _ => (false, Some(Reason::Temporality)),
             },
         };
         let reason = reason.or(family.is_none().then_some(Reason::MetricName));
@@ -198,6 +207,7 @@ impl Transcoder {
             family,
             about,
             data,
+            is_delta,
         };
         let mut context = Context {
             names: &mut self.names,
@@ -210,6 +220,7 @@ impl Transcoder {
         };
         match data.kind() {
             MetricKind::Gauge | MetricKind::Sum => context.numbers(&walk, sink),
+            MetricKind::Histogram if self.mapping.custom_buckets => context.custom_buckets(&walk, sink),
             MetricKind::Histogram => context.histograms(&walk, sink),
             MetricKind::ExponentialHistogram => context.native_histograms(&walk, sink),
             MetricKind::Summary => context.summaries(&walk, sink),

@@ -6,11 +6,11 @@
 
 use std::collections::HashSet;
 
-use crate::encoder::{Body, Lanes, Written};
+use crate::body::{Body, Format, Lanes, Written};
 use crate::labels::{Run, SeriesLabels, Slot};
 use crate::protobuf::{put_delimited, put_double, put_uint, put_varint, varint_len};
-use crate::snappy;
-use crate::transcode::{About, Exemplar, Sample, Sink, Value};
+use crate::transcode::{About, Sample, Sink, Value};
+use crate::v2::common_prefix;
 
 /// `WriteRequest.timeseries` with its wire type, and `WriteRequest.metadata`.
 const TIMESERIES_KEY: u8 = 0x0a;
@@ -20,10 +20,28 @@ const SAMPLE_KEY: u8 = 0x12;
 const EXEMPLAR: u32 = 3;
 const HISTOGRAM_KEY: u8 = 0x22;
 
+/// What bodies are written with: something that compresses.
+pub(crate) trait Writer: Default {
+    /// What comes out.
+    const FORMAT: Format;
+
+    /// Bytes so far, as they will be after decompression: where the next one goes.
+    fn position(&self) -> u64;
+
+    /// Appends bytes.
+    fn put(&mut self, bytes: &[u8]);
+
+    /// Appends bytes that stand at `position` already.
+    fn put_again(&mut self, bytes: &[u8], position: u64);
+
+    /// Ends the body and begins a new one.
+    fn finish(&mut self) -> bytes::Bytes;
+}
+
 /// Writes series into the bodies of their lanes.
 #[derive(Debug)]
-pub(crate) struct V1 {
-    lanes: Vec<Lane>,
+pub(crate) struct V1<W> {
+    lanes: Vec<Lane<W>>,
     max_bytes: u64,
     metadata: Option<Metadata>,
     beside: Vec<u8>,
@@ -38,8 +56,8 @@ struct Metadata {
 
 /// One lane's body so far.
 #[derive(Debug, Default)]
-struct Lane {
-    body: snappy::Block,
+struct Lane<W> {
+    body: W,
     written: Written,
     finished: Vec<Body>,
     last: Last,
@@ -128,7 +146,7 @@ impl Default for Places {
     }
 }
 
-impl V1 {
+impl<W: Writer> V1<W> {
     pub fn new(lanes: usize, max_bytes: usize, metadata: bool) -> Self {
         Self {
             lanes: (0..lanes.max(1)).map(|_| Lane::default()).collect(),
@@ -155,7 +173,7 @@ impl V1 {
     }
 }
 
-impl Lane {
+impl<W: Writer> Lane<W> {
     fn finish(&mut self) {
         if self.body.position() == 0 {
             return;
@@ -163,6 +181,7 @@ impl Lane {
         self.finished.push(Body {
             bytes: self.body.finish(),
             written: std::mem::take(&mut self.written),
+            format: W::FORMAT,
         });
         self.last.plan = 0;
         self.last.has_sample = false;
@@ -299,7 +318,7 @@ impl Last {
 }
 
 /// Writes the labels of a run, each as a repeat where it stands already.
-fn put_run(body: &mut snappy::Block, places: &mut Places, labels: &SeriesLabels<'_>, run: Run) {
+fn put_run(body: &mut impl Writer, places: &mut Places, labels: &SeriesLabels<'_>, run: Run) {
     for (hash, bytes) in labels.block.encoded_labels(run) {
         match places.note(hash, bytes, body.position()) {
             Some(position) => body.put_again(bytes, position),
@@ -308,37 +327,37 @@ fn put_run(body: &mut snappy::Block, places: &mut Places, labels: &SeriesLabels<
     }
 }
 
-/// How many bytes two labels begin with alike.
-#[inline]
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let (words_a, _) = a.as_chunks::<8>();
-    let (words_b, _) = b.as_chunks::<8>();
-    let words = words_a.iter().zip(words_b).take_while(|(a, b)| a == b).count();
-    let rest = a[8 * words..].iter().zip(&b[8 * words..]);
-    8 * words + rest.take_while(|(a, b)| a == b).count()
-}
-
 /// Bytes of a sample as a field of a `TimeSeries`.
 #[inline]
 fn sample_len(timestamp_ms: i64) -> usize {
     2 + 9 + 1 + varint_len(timestamp_ms as u64)
 }
 
-fn put_exemplar(out: &mut Vec<u8>, exemplar: &Exemplar) {
+/// Appends an `Exemplar` as a field of a `TimeSeries`.
+pub(crate) fn put_exemplar<'l>(
+    out: &mut Vec<u8>,
+    labels: impl Iterator<Item = (&'l str, &'l str)>,
+    value: f64,
+    timestamp_ms: i64,
+) {
     let mut message = Vec::new();
-    let mut label = Vec::new();
-    for (name, value) in &exemplar.labels {
-        label.clear();
-        put_delimited(&mut label, 1, name.as_bytes());
-        put_delimited(&mut label, 2, value.as_bytes());
-        put_delimited(&mut message, 1, &label);
+    for (name, value) in labels {
+        put_label(&mut message, name, value);
     }
-    put_double(&mut message, 2, exemplar.value);
-    put_uint(&mut message, 3, exemplar.timestamp_ms as u64);
+    put_double(&mut message, 2, value);
+    put_uint(&mut message, 3, timestamp_ms as u64);
     put_delimited(out, EXEMPLAR, &message);
 }
 
-impl Sink for V1 {
+/// Appends a `Label` as a field of a `TimeSeries` or an `Exemplar`.
+pub(crate) fn put_label(out: &mut Vec<u8>, name: &str, value: &str) {
+    let mut label = Vec::with_capacity(name.len() + value.len() + 8);
+    put_delimited(&mut label, 1, name.as_bytes());
+    put_delimited(&mut label, 2, value.as_bytes());
+    put_delimited(out, 1, &label);
+}
+
+impl<W: Writer> Sink for V1<W> {
     #[inline]
     fn sample(&mut self, labels: &SeriesLabels<'_>, sample: &Sample<'_>, _: &About<'_>) {
         let lane = match self.lanes.len() {
@@ -349,7 +368,7 @@ impl Sink for V1 {
         let beside = &mut self.beside;
         beside.clear();
         for exemplar in sample.exemplars {
-            put_exemplar(beside, exemplar);
+            put_exemplar(beside, exemplar.pairs(), exemplar.value, exemplar.timestamp_ms);
         }
         if let Value::Native(histogram) = sample.value {
             let timestamp = sample.timestamp_ms as u64;

@@ -10,6 +10,7 @@ use sluice_loadgen::{Signal, Spec};
 use crate::compare::{self, CompareArgs};
 use crate::floor::{self, FloorArgs};
 use crate::load::{self, Bodies, Encoding, Pace, Plan, Protocol};
+use crate::siege::{self, SiegeArgs};
 use crate::sink::{Check, Script, Sink, SinkOptions};
 use crate::units;
 
@@ -39,6 +40,8 @@ enum Command {
     Floor(FloorArgs),
     /// Measure gateways side by side, and write a report.
     Compare(Box<CompareArgs>),
+    /// Put gateways into a control group with little memory, and do to them what makes gateways run out of it.
+    Siege(SiegeArgs),
 }
 
 #[derive(Args, Debug)]
@@ -226,6 +229,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Sink(args) => run_sink(args),
         Command::Floor(args) => floor::run(args),
         Command::Compare(args) => compare::run(*args),
+        Command::Siege(args) => siege::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,7 @@ mod html;
 mod machine;
 mod measure;
 mod peer;
-mod process;
+pub(crate) mod process;
 mod report;
 mod scenario;
 

@@ -7,6 +7,7 @@
 //! - [`sink`] accounts for every item by its id: sent, delivered, duplicated, lost, reordered; and can misbehave as a
 //!   script says. Load and sink speak OTLP and Prometheus remote write.
 //! - `floor` is what any gateway on this stack must at least pay.
+//! - `siege` puts a gateway into little memory and does to it what makes gateways run out of it.
 //!
 //! The load posts what was accepted to the sink's control port, so that one side knows both.
 
@@ -18,6 +19,7 @@ mod floor;
 pub mod histogram;
 pub mod load;
 mod random;
+mod siege;
 pub mod sink;
 pub mod units;
 

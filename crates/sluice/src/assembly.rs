@@ -1,6 +1,8 @@
 //! From settings to a running gateway: exporters, journals, deliveries, receivers, pages.
 
 mod exporters;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod pressure;
 mod receivers;
 #[cfg(feature = "remote-write")]
@@ -126,7 +128,16 @@ impl Gateway {
         }
 
         let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
+        #[cfg(feature = "parquet")]
+        let mut tables: BTreeMap<&ComponentId, sluice_parquet::ParquetExporter> = BTreeMap::new();
         for (id, exporter) in &settings.exporters {
+            #[cfg(feature = "parquet")]
+            if let settings::Exporter::Parquet(exporter) = exporter {
+                let exporter = parquet::exporter(id, exporter, &registry)
+                    .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
+                tables.insert(id, exporter);
+                continue;
+            }
             let exporter = exporters::build(id, exporter, settings, &egress, &registry)
                 .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
             built.insert(id, exporter);
@@ -156,6 +167,8 @@ impl Gateway {
                 .exporters
                 .iter()
                 .filter_map(|id| built.get(id)?.passes_through());
+            #[cfg(feature = "parquet")]
+            let limits: Vec<Limits> = specs.iter().map(|spec| spec.limits).collect();
             let opened = storage::open(settings, pipeline, specs, shares, frames.collect(), &tenants);
             let storage::Opened {
                 journal,
@@ -163,7 +176,26 @@ impl Gateway {
                 dead_letters,
             } = opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             pressure.journals.push(journal.clone());
-            for ((id, cursor), latency) in pipeline.exporters.iter().zip(cursors).zip(latencies) {
+            for (index, ((id, cursor), latency)) in
+                pipeline.exporters.iter().zip(cursors).zip(latencies).enumerate()
+            {
+                #[cfg(feature = "parquet")]
+                if let Some(exporter) = tables.get(id) {
+                    let capacity = budget.usage().capacity;
+                    let delivery = parquet::open(
+                        exporter,
+                        settings,
+                        pipeline,
+                        id,
+                        limits[index],
+                        capacity,
+                        (cursor, &registry),
+                    )
+                    .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
+                    deliveries.push(tokio::spawn(delivery.run()));
+                    continue;
+                }
+                let _ = index;
                 let Some(exporter) = built.get(id) else { continue };
                 let delivery = DeliverySettings {
                     dead_letters: dead_letters.clone(),
@@ -252,7 +284,10 @@ impl Gateway {
             let component = format!("receivers.{id}");
             #[cfg(feature = "remote-write")]
             if let Receiver::RemoteWrite(receiver) = receiver {
-                let listening = remote_write::listening(id, receiver, settings)
+                let listening = receivers::tenancy(id, receiver.tenant.as_ref(), &tenants, &registry)
+                    .and_then(|tenancy| {
+                        remote_write::listening(id, receiver, tenancy, shedder.as_ref(), settings)
+                    })
                     .map_err(|cause| StartError::new(&component, cause))?;
                 let service = RemoteWriteService::new(listening.service, gate.clone(), intake, &registry);
                 let task = gateway
@@ -476,14 +511,7 @@ fn delivery_settings(
         Some(settings::Exporter::RemoteWrite(exporter)) => Some(&exporter.retry_on_failure),
         _ => None,
     };
-    let retry = retry.map_or_else(RetrySettings::default, |retry| RetrySettings {
-        enabled: retry.enabled,
-        initial_interval: retry.initial_interval,
-        randomization_factor: retry.randomization_factor,
-        multiplier: retry.multiplier,
-        max_interval: retry.max_interval,
-        max_elapsed_time: retry.max_elapsed_time,
-    });
+    let retry = retry.map_or_else(RetrySettings::default, exporters::retry);
     // Files and terminals are written in order, one batch at a time.
     let queue = exporter.and_then(settings::Exporter::queue);
     let max_in_flight = queue.map_or(1, |queue| queue.num_consumers.unwrap_or(DEFAULT_IN_FLIGHT));

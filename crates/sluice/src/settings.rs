@@ -5,7 +5,7 @@
 //! `service.extensions`) names. Key names and meanings are the Collector's; where a key is absent, the default is ours.
 //!
 //! One file per subject: `receivers`, `processors`, `exporters` (OTLP), `outputs` (file, debug), `queue`,
-//! `remote_write` (Prometheus), `extensions`, `network` (TLS, headers, addresses), `tenant`, `admission`, `service` (our own
+//! `remote_write` (Prometheus), `parquet`, `extensions`, `network` (TLS, headers, addresses), `tenant`, `admission`, `service` (our own
 //! telemetry), `pipelines` (references),
 //! `catalogue` (which components there are, and advice on those that are not).
 
@@ -17,6 +17,7 @@ mod htpasswd;
 mod id;
 mod network;
 mod outputs;
+mod parquet;
 mod pipelines;
 mod processors;
 mod queue;
@@ -48,6 +49,7 @@ pub use network::{
     TlsVersion,
 };
 pub use outputs::{DebugExporter, FileCompression, FileExporter, FileFormat, Rotation, Verbosity};
+pub use parquet::{ParquetExporter, PartitionBy, Promote, PromoteFrom, PromoteType, S3Uploader};
 pub use pipelines::{Ack, Pipeline};
 pub use processors::{Batch, MemoryLimiter, Processor};
 pub use queue::{Batching, QueueBatch, Retry, SendingQueue, Sizer};
@@ -57,8 +59,8 @@ pub use receivers::{
 };
 pub use redact::{is_secret, print_config};
 pub use remote_write::{
-    ProtobufMessage, RemoteWriteExporter, RemoteWriteQueue, RemoteWriteReceiver, ResourceToTelemetry, Switch,
-    TranslationStrategy,
+    DeltaToCumulative, ProtobufMessage, RemoteWriteExporter, RemoteWriteQueue, RemoteWriteReceiver,
+    ResourceToTelemetry, Switch, TranslationStrategy,
 };
 pub use service::{LogEncoding, LogLevel, Logs, Metrics, Telemetry};
 pub use sluice_memory::MemoryLimit;
@@ -265,6 +267,9 @@ impl Settings {
                     "debug" => outputs::debug(node, path, report).map(Exporter::Debug),
                     "prometheusremotewrite" => {
                         remote_write::exporter(node, path, report).map(Exporter::RemoteWrite)
+                    }
+                    "parquet" => {
+                        parquet::exporter(node, path, report).map(|it| Exporter::Parquet(Box::new(it)))
                     }
                     _ => nop(report).then_some(Exporter::Nop),
                 };

@@ -1,51 +1,14 @@
 //! The SDK for Python, from PyPI, over gRPC and HTTP.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use sluice_tests::Kind;
+use sluice_tests::{Kind, python, run, script};
 
 use crate::Bench;
 
-/// A virtual environment with the SDK below the target directory: made once, kept for later runs,
-/// made anew when the requirements change. Tests and test runs that need it at the same time wait.
-fn python() -> PathBuf {
-    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/requirements.txt");
-    let wanted = std::fs::read_to_string(&requirements).unwrap();
-    let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    std::fs::create_dir_all(base).unwrap();
-    let lock = File::create(base.join("python-sdk.lock")).unwrap();
-    lock.lock().unwrap();
-    let venv = base.join("python-sdk");
-    let (python, made) = (venv.join("bin/python"), venv.join("requirements-installed.txt"));
-    if std::fs::read_to_string(&made).is_ok_and(|installed| installed == wanted) {
-        return python;
-    }
-    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv));
-    let pip = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--requirement",
-    ];
-    run(Command::new(&python).args(pip).arg(&requirements));
-    std::fs::write(made, wanted).unwrap();
-    python
-}
-
-fn run(command: &mut Command) {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(
-        output.status.success(),
-        "{command:?} failed\n{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+fn sdk() -> PathBuf {
+    python(env!("CARGO_TARGET_TMPDIR"), "requirements.txt")
 }
 
 async fn sends(transport: &'static str, compression: &'static str) {
@@ -56,8 +19,7 @@ async fn sends(transport: &'static str, compression: &'static str) {
     };
     let reference = bench.reference.address();
     let send = move || {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/send.py");
-        let mut command = Command::new(python());
+        let mut command = Command::new(sdk());
         // Nothing of the environment may redirect what is sent.
         let settings = std::env::vars_os().filter(|(name, _)| {
             let name = name.to_string_lossy().to_ascii_uppercase();
@@ -66,7 +28,7 @@ async fn sends(transport: &'static str, compression: &'static str) {
         for (name, _) in settings {
             command.env_remove(name);
         }
-        command.arg(script).args([
+        command.arg(script("send.py")).args([
             transport,
             compression,
             &address.to_string(),

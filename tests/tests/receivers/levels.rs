@@ -4,8 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use sluice_loadgen::{Generator, RemoteWrite, Signal, Spec};
 use sluice_tests::{
     Answer, Config, Gateway, Kind, Reply, Sink, code, eventually, frame, grpc_call, post, sample,
+    snappy_block,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -34,6 +36,10 @@ async fn held_up(admission: &str) -> (Sink, Gateway, watch::Sender<bool>) {
     let config = Config::to(&sink)
         .processor("memory_limiter", "check_interval: 1s, limit_mib: 80")
         .receiver("tenant: {from_header: X-Scope-OrgID}")
+        .metrics_receiver(
+            "prometheusremotewrite",
+            "endpoint: \"127.0.0.1:0\", tenant: {from_header: X-Scope-OrgID}",
+        )
         .admission(admission);
     (sink, Gateway::start(&config).await, open)
 }
@@ -215,5 +221,32 @@ async fn without_levels_there_are_none() {
     assert!(!metrics.text().contains("sluice_admission_level"));
     open.send(true).unwrap();
     gateway.settled().await;
+    gateway.stop().await;
+}
+
+/// Scenario: remote write of a tenant of low and one of high priority, at a level that sheds the former.
+/// Guarantees: some of the former is refused, with 503 and a delay; of the latter everything is taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn remote_write_is_shed_as_well() {
+    let priority = "priority: {high: [vip], low: [batch]}";
+    let (_sink, gateway, open) = held_up(&format!("mode: enforce, {STEPS}, {priority}")).await;
+    fill_until(&gateway, "vip", MODERATE).await;
+    let to = gateway.bound("receivers.prometheusremotewrite");
+    let spec = Spec::gateway(Signal::Metrics).items(1);
+    let body = snappy_block(&Generator::remote_write(spec, RemoteWrite::V1).next_request().body);
+    for (tenant, shed) in [("batch", true), ("vip", false)] {
+        let mut refused = 0;
+        for _ in 0..40 {
+            let headers = [PROTOBUF, ("x-scope-orgid", tenant)];
+            let reply = post(to, "/api/v1/write", &headers, body.clone()).await;
+            assert!(
+                reply.status == 204 || reply.status == 503 && reply.header("retry-after").is_some(),
+                "{reply:?}"
+            );
+            refused += u32::from(reply.status == 503);
+        }
+        assert_eq!(refused > 0, shed, "{tenant}: {refused}");
+    }
+    open.send_replace(true);
     gateway.stop().await;
 }

@@ -51,6 +51,8 @@ pub(crate) struct Lag {
     /// What it has been handed and not settled.
     pub in_flight: BTreeSet<u64>,
     pub in_flight_bytes: u64,
+    /// Its own limit of that, for a reader that does not keep in memory what it was handed.
+    pub most_in_flight_bytes: Option<u64>,
     /// Settled by an earlier process, ahead of `next`.
     pub settled_before: VecDeque<Range<u64>>,
     /// Its position has changed since it was last written.
@@ -213,7 +215,8 @@ impl State {
     pub(crate) fn is_full(&mut self, index: usize) -> bool {
         let spill = self.spilled();
         let lag = &spill.lags[index];
-        !lag.in_flight.is_empty() && lag.in_flight_bytes >= spill.most_in_flight_bytes
+        let most = lag.most_in_flight_bytes.unwrap_or(spill.most_in_flight_bytes);
+        !lag.in_flight.is_empty() && lag.in_flight_bytes >= most
     }
 
     /// Where a cursor's next record is, if there is one.

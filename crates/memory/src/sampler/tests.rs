@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::*;
 use crate::limit::MemoryLimit;
@@ -16,6 +16,7 @@ struct World {
     free: Arc<AtomicU64>,
     purges: Arc<AtomicU32>,
     reads: Arc<AtomicU32>,
+    keeps_large: Arc<AtomicBool>,
     /// How much resident memory moves from one reading to the next.
     moves: Arc<AtomicU32>,
 }
@@ -40,6 +41,10 @@ impl Source for World {
         self.purges.fetch_add(1, Ordering::Relaxed);
         self.free.store(0, Ordering::Relaxed);
     }
+
+    fn keep_large(&mut self, keep: bool) {
+        self.keeps_large.store(keep, Ordering::Relaxed);
+    }
 }
 
 struct Rig {
@@ -51,13 +56,17 @@ struct Rig {
 
 impl Rig {
     fn start(interval: Option<Duration>) -> Self {
+        Self::with_limit(interval, 256)
+    }
+
+    fn with_limit(interval: Option<Duration>, mib: u64) -> Self {
         let machine = Machine {
             total: 1 << 40,
             cgroups: Vec::new(),
         };
         let limit = MemoryLimit::Bytes {
-            limit: 256 * MIB,
-            spike: 51 * MIB,
+            limit: mib * MIB,
+            spike: mib * MIB / 5,
         };
         let plan = Plan::new(Some(limit), &machine, 8);
         let budget = Budget::new(plan.ceiling);
@@ -190,4 +199,31 @@ async fn an_idle_process_is_read_once_a_second() {
     drop(held);
     reads(Duration::from_secs(1)).await;
     assert_eq!(reads(Duration::from_secs(10)).await, 10);
+}
+
+/// Scenario: a limit of 4 GiB, of which little is used while memory moves; then three quarters are.
+/// Guarantees: readings come once a second while there is much room, more often with less of it, and ten times a second when it is
+/// 400 MiB; large buffers may stay only while three quarters are left.
+#[tokio::test(start_paused = true)]
+async fn room_is_time() {
+    let rig = Rig::with_limit(None, 4096);
+    rig.world.moves.store(1, Ordering::Relaxed);
+    for (beside, least, most, keeps) in [
+        (10, 10, 11, true),
+        (1500, 15, 16, false),
+        (3696, 99, 101, false),
+        (10, 10, 11, true),
+    ] {
+        rig.world.beside.store(beside * MIB, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let before = rig.world.reads.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let reads = rig.world.reads.load(Ordering::Relaxed) - before;
+        assert!((least..=most).contains(&reads), "{beside} MiB: {reads}");
+        assert_eq!(
+            rig.world.keeps_large.load(Ordering::Relaxed),
+            keeps,
+            "{beside} MiB"
+        );
+    }
 }

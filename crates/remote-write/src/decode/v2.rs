@@ -2,7 +2,7 @@
 
 use sluice_wire::Field;
 
-use super::{BROKEN, Exemplar, Invalid, Sample, Series, SeriesType, bytes, double, fields, text, varint};
+use super::{BROKEN, Exemplar, Invalid, Sample, Series, bytes, double, fields, text, varint};
 
 pub(super) fn each_series<'a>(
     body: &'a [u8],
@@ -154,16 +154,15 @@ fn exemplar<'a>(message: &'a [u8], symbols: &[&'a str]) -> Result<Exemplar<'a>, 
 fn metadata<'a>(message: &[u8], symbols: &[&'a str], series: &mut Series<'a>) -> Result<(), &'static str> {
     fields(message, |field| {
         match field.number {
-            1 => {
-                series.kind = match varint(&field)? {
-                    1 => SeriesType::Counter,
-                    2 => SeriesType::Gauge,
-                    _ => SeriesType::Unknown,
-                }
-            }
-            3 => {
+            1 => series.kind = varint(&field)?,
+            3 | 4 => {
                 let reference = usize::try_from(varint(&field)?).map_err(|_| BROKEN)?;
-                series.help = symbol(reference, symbols)?;
+                let text = symbol(reference, symbols)?;
+                if field.number == 3 {
+                    series.help = text;
+                } else {
+                    series.unit = text;
+                }
             }
             _ => {}
         }

@@ -11,8 +11,8 @@ use sluice_pipeline::Verdict;
 
 use super::Inner;
 use super::classify::{Settled, settled};
-use super::split::{halves, name_of_first};
-use crate::encoder::Body;
+use crate::body::{Body, Written};
+use crate::rewrite::{halves, name_of_first};
 
 /// Cuts that the search for refused series may take in a lane and batch. One bad series among 100,000 takes 17; where
 /// more than a handful are wrong, searching on would keep healthy ones waiting, and what is known to hold a fault is given up.
@@ -28,6 +28,8 @@ pub(super) struct Lane {
     work: VecDeque<Work>,
     cuts: u32,
     refused_series: u64,
+    /// Samples that the destination says it has not written.
+    unwritten: u64,
     took_any: bool,
     /// Series refused while nothing has been taken yet: what is wrong may not be with them.
     suspects: Vec<(Body, String)>,
@@ -91,13 +93,15 @@ impl Lane {
             work: work.collect(),
             cuts: 0,
             refused_series: 0,
+            unwritten: 0,
             took_any: false,
             suspects: Vec::new(),
         }
     }
 
-    pub fn refused_series(&self) -> u64 {
-        self.refused_series
+    /// Series and samples that have not been taken, and never will be.
+    pub fn rejected(&self) -> u64 {
+        self.refused_series + self.unwritten
     }
 
     pub fn took_any(&self) -> bool {
@@ -132,15 +136,57 @@ impl Lane {
         }
     }
 
-    async fn post(&mut self, work: Work, inner: &Inner) -> Option<LaneEnd> {
-        match settled(inner.post(work.body.bytes.clone()).await) {
+    async fn post(&mut self, mut work: Work, inner: &Inner) -> Option<LaneEnd> {
+        if let Some(body) = inner.formats.fit(&work.body) {
+            self.left_out(work.body.written, body.written, inner);
+            if body.written.series == 0 {
+                return None;
+            }
+            work.body = body;
+        }
+        let Body { format, written, .. } = work.body;
+        let proven = inner.formats.is_proven(format);
+        match settled(inner.post(&work.body).await, format, written, proven) {
             Settled::Taken => {
-                self.took_any = true;
-                for (body, reason) in std::mem::take(&mut self.suspects) {
-                    self.refuse(&body, &reason, inner);
+                self.took(inner);
+                inner.formats.prove(format);
+                inner.metrics.samples.add(written.points());
+                None
+            }
+            Settled::InPart {
+                written: taken,
+                reason,
+            } => {
+                self.took(inner);
+                inner.formats.prove(format);
+                inner.metrics.samples.add(taken.points());
+                let lost = [
+                    written.samples.saturating_sub(taken.samples),
+                    written.histograms.saturating_sub(taken.histograms),
+                    written.exemplars.saturating_sub(taken.exemplars),
+                ];
+                for (counter, lost) in inner.metrics.unwritten.iter().zip(lost) {
+                    counter.add(lost);
                 }
-                let written = work.body.written;
-                inner.metrics.samples.add(written.samples + written.histograms);
+                self.unwritten += lost[0] + lost[1];
+                let [samples, histograms, exemplars] = lost;
+                tracing::error!(
+                    exporter = inner.id,
+                    samples,
+                    histograms,
+                    exemplars,
+                    reason,
+                    "the destination took a request but for a part, which is dropped"
+                );
+                None
+            }
+            Settled::OtherFormat { reason } => {
+                inner.formats.fall_back(format, &inner.id, &reason);
+                match inner.formats.fit(&work.body) {
+                    Some(_) => self.work.push_front(work),
+                    // Never of a body of ours; but it must not be sent for ever.
+                    None => self.refuse(&work.body, &reason, inner),
+                }
                 None
             }
             Settled::Retry { after, reason } => {
@@ -167,6 +213,29 @@ impl Lane {
                 self.mark_taken_back();
                 self.search(work.body, reason, inner)
             }
+        }
+    }
+
+    /// The destination takes something: so what it refused was at fault itself.
+    fn took(&mut self, inner: &Inner) {
+        self.took_any = true;
+        for (body, reason) in std::mem::take(&mut self.suspects) {
+            self.refuse(&body, &reason, inner);
+        }
+    }
+
+    /// Counts and tells what a body lost when it was written in another format.
+    fn left_out(&mut self, before: Written, after: Written, inner: &Inner) {
+        let histograms = before.histograms.saturating_sub(after.histograms);
+        if histograms > 0 {
+            self.unwritten += histograms;
+            inner.metrics.unwritten[1].add(histograms);
+            tracing::error!(
+                exporter = inner.id,
+                histograms,
+                "dropped histograms with custom buckets: the destination takes remote write 1.0 only, which does not have \
+                 them; remove convert_histograms_to_nhcb"
+            );
         }
     }
 

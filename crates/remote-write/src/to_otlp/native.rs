@@ -14,6 +14,7 @@ const MAX_BUCKETS: usize = 16_384;
 
 const BROKEN: &str = "a histogram is not protobuf of this message";
 const SPANS: &str = "the spans of a histogram do not fit its buckets";
+const WRONG_COUNT: &str = "the count of a histogram is not that of its buckets";
 const NOT_WHOLE: &str = "a histogram has counts that are no whole numbers, which OTLP cannot say";
 
 #[derive(Debug, Default)]
@@ -62,8 +63,12 @@ pub(super) fn put_point(out: &mut Vec<u8>, message: &[u8]) -> Result<Sort, &'sta
     put_fixed(out, 4, histogram.exact_count);
     put_double(out, 5, histogram.sum);
     put_fixed(out, 7, histogram.exact_zero_count);
-    for (sign, number) in [(POSITIVE, 8), (NEGATIVE, 9)] {
-        let (first, counts) = dense(&histogram, sign)?;
+    let both = [
+        (8, dense(&histogram, POSITIVE)?),
+        (9, dense(&histogram, NEGATIVE)?),
+    ];
+    check_count(&histogram, both.iter().flat_map(|(_, (_, counts))| counts))?;
+    for (number, (first, counts)) in both {
         if counts.is_empty() {
             continue;
         }
@@ -91,6 +96,7 @@ fn put_buckets(out: &mut Vec<u8>, histogram: &Histogram) -> Result<Sort, &'stati
     {
         return Err(SPANS);
     }
+    check_count(histogram, &counts)?;
     put_fixed(out, 4, histogram.exact_count);
     put_double(out, 5, histogram.sum);
     let mut packed = vec![0; 8 * first];
@@ -104,6 +110,21 @@ fn put_buckets(out: &mut Vec<u8>, histogram: &Histogram) -> Result<Sort, &'stati
         .collect();
     put_delimited(out, 7, &bounds);
     Ok(Sort::Buckets)
+}
+
+/// The count is that of all buckets. Observations of NaN are in none, and make a NaN of the sum. Counts that were floats may
+/// have lost a little, and are not looked at: as in Prometheus.
+fn check_count<'c>(
+    histogram: &Histogram,
+    buckets: impl IntoIterator<Item = &'c u64>,
+) -> Result<(), &'static str> {
+    let counted = buckets.into_iter().map(|count| u128::from(*count)).sum::<u128>()
+        + u128::from(histogram.exact_zero_count);
+    let count = u128::from(histogram.exact_count);
+    match histogram.is_float || counted == count || histogram.sum.is_nan() && counted < count {
+        true => Ok(()),
+        false => Err(WRONG_COUNT),
+    }
 }
 
 fn put_fixed(out: &mut Vec<u8>, number: u32, value: u64) {

@@ -188,3 +188,21 @@ fn what_is_not_taken() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+/// Scenario: native histograms of two buckets with two and one observations, which say that they have three, and five; with a
+/// sum, and with one that is NaN.
+/// Guarantees: the count has to be that of the buckets; NaNs may have been observed beside them, where the sum says so.
+#[test]
+fn counts_are_those_of_the_buckets() {
+    let taken = |count: u64, sum: f64| {
+        let mut message = Vec::new();
+        put_uint(&mut message, 1, count);
+        put_double(&mut message, 3, sum);
+        // A span of two buckets; counts as deltas: 2, -1.
+        put_delimited(&mut message, 11, &[2 << 3, 2]);
+        put_delimited(&mut message, 12, &[4, 1]);
+        native::put_point(&mut Vec::new(), &message).is_ok()
+    };
+    assert!(taken(3, 1.5) && taken(3, f64::NAN) && taken(5, f64::NAN));
+    assert!(!taken(5, 1.5) && !taken(2, 1.5) && !taken(2, f64::NAN));
+}

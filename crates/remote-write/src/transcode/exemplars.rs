@@ -18,6 +18,15 @@ pub(crate) struct Exemplar {
     pub timestamp_ms: i64,
 }
 
+impl Exemplar {
+    /// Names and values of the labels.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
 /// Reads exemplars; those without a value are none. Where names are escaped, theirs are too.
 pub(super) fn exemplars(raw: &[&[u8]], escapes: bool, names: &mut Names) -> Vec<Exemplar> {
     raw.iter()

@@ -87,7 +87,7 @@ fn bound_label(name: &LabelName, bound: f64) -> Label {
 }
 
 /// Appends the eight-byte values of a repeated field, packed or not.
-fn eight_bytes<T>(field: &Field<'_>, out: &mut Vec<T>, read: impl Fn(u64) -> T) {
+pub(super) fn eight_bytes<T>(field: &Field<'_>, out: &mut Vec<T>, read: impl Fn(u64) -> T) {
     match field.bytes() {
         Some(packed) => {
             let (values, _) = packed.as_chunks::<8>();
@@ -133,6 +133,7 @@ impl Context<'_> {
                 value: Value::Float(0.0),
                 timestamp_ms: milliseconds(head.time),
                 start_ms: milliseconds(head.start),
+                is_delta: walk.is_delta,
                 exemplars: &[],
             };
             let Some(at) = self.labels(walk, &attributes, Extra::None) else {
@@ -204,6 +205,7 @@ impl Context<'_> {
                 value: head.value(sum),
                 timestamp_ms: milliseconds(head.time),
                 start_ms: milliseconds(head.start),
+                is_delta: walk.is_delta,
                 exemplars: &[],
             };
             let Some(at) = self.labels(walk, &attributes, Extra::None) else {

@@ -3,6 +3,7 @@
 use sluice_wire::{Field, Fields};
 
 use super::exemplars::exemplars;
+use super::histogram::eight_bytes;
 use super::number::Head;
 use super::point::Attributes;
 use super::{Context, STALE_NAN, Sample, Sink, Value, Walk, milliseconds};
@@ -127,7 +128,79 @@ pub(crate) fn varints(field: &Field<'_>, out: &mut Vec<u64>) {
     }
 }
 
+/// The schema of histograms with custom buckets, as `sint32` writes -53.
+const CUSTOM_BUCKETS: u64 = 105;
+
 impl Context<'_> {
+    /// Histograms with explicit bounds as native ones with custom buckets, which only 2.0 has.
+    pub(super) fn custom_buckets(&mut self, walk: &Walk<'_, '_>, sink: &mut impl Sink) {
+        let mut attributes = Attributes::default();
+        let mut head = Head::default();
+        // Prometheus's bucket 0 is the first one here.
+        let mut buckets = Buckets {
+            offset: -1,
+            ..Buckets::default()
+        };
+        let (mut bounds, mut message): (Vec<f64>, Vec<u8>) = (Vec::new(), Vec::new());
+        for point in walk.data.points() {
+            attributes.clear(self.reader);
+            head.clear();
+            buckets.counts.clear();
+            bounds.clear();
+            let (mut count, mut sum) = (0, 0.0);
+            for field in Fields::of(point.raw()) {
+                match field.number {
+                    2 => head.start = field.fixed64().unwrap_or(0),
+                    3 => head.time = field.fixed64().unwrap_or(0),
+                    4 => count = field.fixed64().unwrap_or(0),
+                    5 => sum = field.fixed64().map_or(sum, f64::from_bits),
+                    6 => eight_bytes(&field, &mut buckets.counts, |bits| bits),
+                    7 => eight_bytes(&field, &mut bounds, f64::from_bits),
+                    8 => head.exemplars.extend(field.bytes()),
+                    9 => {
+                        if let Some(raw) = field.bytes() {
+                            attributes.push(raw, self.reader);
+                        }
+                    }
+                    10 => head.flags = field.varint().unwrap_or(0),
+                    _ => {}
+                }
+            }
+            self.targets.saw(head.time);
+            let Some(at) = self.labels(walk, &attributes, Extra::None) else {
+                continue;
+            };
+            if head.is_stale() {
+                count = STALE_NAN;
+                sum = f64::from_bits(STALE_NAN);
+            }
+            message.clear();
+            put_varint(&mut message, 1 << 3);
+            put_varint(&mut message, count);
+            put_double(&mut message, 3, sum);
+            put_uint(&mut message, 4, CUSTOM_BUCKETS);
+            put_varint(&mut message, 6 << 3);
+            put_varint(&mut message, 0);
+            buckets.put(&mut message, 0, 11, 12);
+            // The last bucket has no bound; a list that holds its own end would give it one.
+            bounds.retain(|bound| *bound != f64::INFINITY);
+            let packed: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
+            if !packed.is_empty() {
+                put_delimited(&mut message, 16, &packed);
+            }
+            let exemplars = exemplars(&head.exemplars, self.sanitizes_exemplars, self.names);
+            let sample = Sample {
+                value: Value::Native(&message),
+                timestamp_ms: milliseconds(head.time),
+                start_ms: milliseconds(head.start),
+                is_delta: false,
+                exemplars: &exemplars,
+            };
+            self.emit(walk, at, &walk.family.plain, None, &sample, sink);
+            self.done(sink);
+        }
+    }
+
     pub(super) fn native_histograms(&mut self, walk: &Walk<'_, '_>, sink: &mut impl Sink) {
         let mut attributes = Attributes::default();
         let mut head = Head::default();
@@ -198,6 +271,7 @@ impl Context<'_> {
                 value: Value::Native(&message),
                 timestamp_ms: milliseconds(head.time),
                 start_ms: milliseconds(head.start),
+                is_delta: false,
                 exemplars: &exemplars,
             };
             self.emit(walk, at, &walk.family.plain, None, &sample, sink);

@@ -76,6 +76,7 @@ impl Context<'_> {
                 value: head.value(value.unwrap_or_default()),
                 timestamp_ms: milliseconds(head.time),
                 start_ms: milliseconds(head.start),
+                is_delta: walk.is_delta,
                 exemplars: &exemplars,
             };
             self.emit(walk, at, &walk.family.plain, None, &sample, sink);

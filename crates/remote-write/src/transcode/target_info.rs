@@ -116,6 +116,7 @@ impl Transcoder {
                             value: Value::Float(1.0),
                             timestamp_ms,
                             start_ms: 0,
+                            is_delta: false,
                             exemplars: &[],
                         };
                         sink.sample(&labels, &sample, &about);

@@ -10,7 +10,7 @@ use sluice_otlp::exporter::{
     GrpcExporterOptions, HttpExporter, HttpExporterOptions,
 };
 use sluice_payload::Signal;
-use sluice_pipeline::{Balance, Balanced, Batch, Export, Exporter, Verdict};
+use sluice_pipeline::{Balance, Balanced, Batch, Export, Exporter, RetrySettings, Verdict};
 use sluice_telemetry::Registry;
 
 use crate::settings::{self, ComponentId, Extension, Settings};
@@ -41,6 +41,8 @@ pub(super) fn build(
             let _ = registry;
             Err(format!("{id}: build sluice with the feature remote-write"))
         }
+        // It is no exporter of batches: see `parquet.rs` beside this.
+        settings::Exporter::Parquet(_) => Err(format!("{id}: build sluice with the feature parquet")),
         settings::Exporter::File(file) => Ok(Arc::new(open_file(file)?)),
         settings::Exporter::Debug(debug) => Ok(Arc::new(open_debug(debug)?)),
         settings::Exporter::Nop => Ok(Arc::new(Nop)),
@@ -233,6 +235,17 @@ impl Exporter for Nop {
 
     fn max_request_bytes(&self) -> usize {
         usize::MAX
+    }
+}
+
+pub(super) fn retry(retry: &settings::Retry) -> RetrySettings {
+    RetrySettings {
+        enabled: retry.enabled,
+        initial_interval: retry.initial_interval,
+        randomization_factor: retry.randomization_factor,
+        multiplier: retry.multiplier,
+        max_interval: retry.max_interval,
+        max_elapsed_time: retry.max_elapsed_time,
     }
 }
 

@@ -12,8 +12,11 @@ use tokio::sync::watch;
 
 use crate::settings::{Admission, AdmissionMode};
 
-/// How often the gateway is looked at: a level is at most this much behind.
+/// How often the gateway is looked at while it has anything: a level is at most this much behind.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often where nothing is held, nothing waits and no export was slow: what comes next begins without a backlog.
+const IDLE_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A destination is judged by its latency from so many attempts of late on.
 const LEAST_ATTEMPTS: f64 = 5.0;
@@ -100,16 +103,16 @@ impl Pressure {
         shedder: Shedder,
         mut stop: watch::Receiver<bool>,
     ) {
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
         loop {
-            tokio::select! {
-                _ = look.tick() => {}
-                _ = stopped.as_mut() => return,
-            }
             let (signals, backlog) = self.signals(&budget);
             shedder.observe(signals, backlog);
+            let is_idle = signals == Signals::default();
+            let pause = if is_idle { IDLE_LOOK_EVERY } else { LOOK_EVERY };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = stopped.as_mut() => return,
+            }
         }
     }
 

@@ -36,7 +36,8 @@ pub(super) struct Listening {
 pub(super) fn has_shares(receiver: &Receiver) -> bool {
     match receiver {
         Receiver::Otlp(otlp) => otlp.tenant.as_ref().is_some_and(TenantFrom::is_in_head),
-        Receiver::RemoteWrite(_) | Receiver::Nop => false,
+        Receiver::RemoteWrite(receiver) => receiver.tenant.as_ref().is_some_and(TenantFrom::is_in_head),
+        Receiver::Nop => false,
     }
 }
 

@@ -6,15 +6,15 @@ use sluice_client as client;
 use sluice_pipeline::Exporter;
 use sluice_relabel::Rules;
 use sluice_remote_write::{
-    EncoderSettings, Mapping, Promote, ReceiverSettings, RemoteWriteExporter, RemoteWriteExporterOptions,
-    Strategy,
+    EncoderSettings, Format, Mapping, Promote, ReceiverSettings, RemoteWriteExporter,
+    RemoteWriteExporterOptions, Strategy,
 };
-use sluice_server::{BodyLimits, ConnectionSettings, ServerTls};
+use sluice_server::{BodyLimits, ConnectionSettings, ServerTls, Shedder, Tenancy};
 use sluice_telemetry::Registry;
 
 use super::exporters::{client_tls, credentials, headers, timeout};
 use super::receivers::{HTTP_IDLE, authenticator, response_headers, server_tls};
-use crate::settings::{self, ComponentId, Settings, TranslationStrategy};
+use crate::settings::{self, ComponentId, ProtobufMessage, Settings, TranslationStrategy};
 
 /// The listener of a receiver to be.
 pub(super) struct Listening {
@@ -26,6 +26,8 @@ pub(super) struct Listening {
 pub(super) fn listening(
     id: &ComponentId,
     receiver: &settings::RemoteWriteReceiver,
+    tenancy: Option<Tenancy>,
+    shedder: Option<&Shedder>,
     settings: &Settings,
 ) -> Result<Listening, String> {
     let defaults = ConnectionSettings::default();
@@ -47,6 +49,8 @@ pub(super) fn listening(
                 ..Default::default()
             },
             authenticator: authenticator(receiver.auth.as_ref(), settings)?,
+            tenancy,
+            shedder: shedder.cloned(),
             response_headers: response_headers(&receiver.response_headers)?,
         },
     })
@@ -73,10 +77,16 @@ pub(super) fn exporter(
             ..Default::default()
         },
         encoder: EncoderSettings {
+            format: match (exporter.protobuf_message, exporter.zstd()) {
+                (ProtobufMessage::V2, _) => Format::V2,
+                (ProtobufMessage::V1, true) => Format::V1Zstd,
+                (ProtobufMessage::V1, false) => Format::V1,
+            },
             mapping: mapping(exporter),
             lanes,
             max_body_bytes: exporter.max_batch_size_bytes,
             metadata: exporter.send_metadata,
+            max_delta_series: exporter.delta_to_cumulative.map_or(0, |delta| delta.max_streams),
             relabel: Rules::new(exporter.write_relabel_configs.clone()).map_err(|error| error.to_string())?,
         },
         ..Default::default()
@@ -121,6 +131,8 @@ fn mapping(exporter: &settings::RemoteWriteExporter) -> Mapping {
         target_info: exporter.target_info.enabled,
         keep_identifying_attributes: exporter.keep_identifying_resource_attributes,
         scope_labels: !exporter.disable_scope_info,
+        custom_buckets: exporter.convert_histograms_to_nhcb,
+        delta_to_cumulative: exporter.delta_to_cumulative.is_some(),
         ..Mapping::default()
     }
 }

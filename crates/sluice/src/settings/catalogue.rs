@@ -183,6 +183,17 @@ const COMPONENTS: &[ComponentInfo] = &[
             "Prometheus remote write 1.0, made from OTLP metrics.",
         )
     },
+    #[cfg(feature = "parquet")]
+    ComponentInfo {
+        signals: &[Signal::Traces, Signal::Metrics, Signal::Logs],
+        ..component(
+            Kind::Exporter,
+            "parquet",
+            &[],
+            Stability::Stable,
+            "Parquet tables in a directory or on S3, each row exactly once.",
+        )
+    },
     component(
         Kind::Exporter,
         "nop",
@@ -292,7 +303,10 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
         (Kind::Exporter, "prometheusremotewrite") => {
             "this sluice was built without it; build it with the feature remote-write"
         }
-        (Kind::Exporter, "awss3" | "parquet") => "it comes with Parquet on S3 in a later release",
+        (Kind::Exporter, "awss3") => {
+            "use the parquet exporter, which has the same s3uploader keys and writes tables instead of OTLP"
+        }
+        (Kind::Exporter, "parquet") => "this sluice was built without it; build it with the feature parquet",
         (Kind::Exporter, "jaeger" | "jaeger_thrift") => {
             "Jaeger reads OTLP: use the otlp exporter with Jaeger's port 4317"
         }

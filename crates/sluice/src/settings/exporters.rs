@@ -12,6 +12,7 @@ use super::network::{
     check_passthrough,
 };
 use super::outputs::{DebugExporter, FileExporter};
+use super::parquet::ParquetExporter;
 use super::queue::{Retry, SendingQueue};
 use super::remote_write::RemoteWriteExporter;
 use super::scope::Scope;
@@ -25,6 +26,8 @@ pub enum Exporter {
     OtlpHttp(OtlpHttpExporter),
     /// Prometheus remote write.
     RemoteWrite(RemoteWriteExporter),
+    /// Tables.
+    Parquet(Box<ParquetExporter>),
     /// OTLP into files.
     File(FileExporter),
     /// Summaries for people.
@@ -40,6 +43,7 @@ impl Exporter {
             Exporter::OtlpGrpc(exporter) => Some(&exporter.sending_queue),
             Exporter::OtlpHttp(exporter) => Some(&exporter.sending_queue),
             Exporter::RemoteWrite(exporter) => Some(&exporter.sending_queue),
+            Exporter::Parquet(exporter) => Some(&exporter.sending_queue),
             Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
         }
     }
@@ -50,7 +54,7 @@ impl Exporter {
             Exporter::OtlpGrpc(exporter) => exporter.auth.as_ref(),
             Exporter::OtlpHttp(exporter) => exporter.auth.as_ref(),
             Exporter::RemoteWrite(exporter) => exporter.auth.as_ref(),
-            Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
+            Exporter::Parquet(_) | Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => None,
         }
     }
 }

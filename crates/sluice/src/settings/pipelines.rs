@@ -540,21 +540,31 @@ fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
 /// `tenant.from_auth` needs credentials that have a name, on every protocol.
 fn check_identities(settings: &Settings, root: &Node, report: &mut Report) {
     for (id, receiver) in &settings.receivers {
-        let Receiver::Otlp(otlp) = receiver else { continue };
-        if !otlp.tenant.as_ref().is_some_and(|tenant| tenant.from_auth) {
+        let (tenant, listeners) = match receiver {
+            Receiver::Otlp(otlp) => {
+                let grpc = otlp.grpc.as_ref().map(|grpc| grpc.auth.as_ref());
+                let http = otlp.http.as_ref().map(|http| http.auth.as_ref());
+                (
+                    &otlp.tenant,
+                    vec![("protocols.grpc", grpc), ("protocols.http", http)],
+                )
+            }
+            Receiver::RemoteWrite(receiver) => (
+                &receiver.tenant,
+                vec![("the receiver", Some(receiver.auth.as_ref()))],
+            ),
+            Receiver::Nop => continue,
+        };
+        if !tenant.as_ref().is_some_and(|tenant| tenant.from_auth) {
             continue;
         }
         let id = id.to_string();
         let path = ["receivers", &id, "tenant", "from_auth"];
-        let protocols = [
-            ("grpc", otlp.grpc.as_ref().map(|grpc| grpc.auth.as_ref())),
-            ("http", otlp.http.as_ref().map(|http| http.auth.as_ref())),
-        ];
-        for (protocol, auth) in protocols {
+        for (listener, auth) in listeners {
             let Some(auth) = auth else { continue };
             let Some(auth) = auth else {
                 let message = format!(
-                    "{}: protocols.{protocol} has no auth, so nobody there has a name; add auth.authenticator to it",
+                    "{}: {listener} has no auth, so nobody there has a name; add auth.authenticator to it",
                     path.join(".")
                 );
                 report.error(place(root, &path), message);

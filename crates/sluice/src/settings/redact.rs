@@ -33,6 +33,7 @@ pub fn is_secret(path: &[&str]) -> bool {
         "key_pem",
         "access_key",
         "bearer_token",
+        "session_token",
     ];
     // A file that holds a secret is named, not shown; `token_url` and the like are no secrets either.
     const NOT: &[&str] = &["_file", "_url", "file"];

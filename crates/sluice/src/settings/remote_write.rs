@@ -12,6 +12,7 @@ use super::network::{Auth, ClientTls, Headers, ListenAddress, ServerTls, check_e
 use super::queue::{Retry, SendingQueue};
 use super::receivers::DEFAULT_MAX_REQUEST_BYTES;
 use super::scope::Scope;
+use super::tenant::TenantFrom;
 
 /// The `prometheusremotewrite` exporter.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -59,6 +60,10 @@ pub struct RemoteWriteExporter {
     pub write_relabel_configs: Vec<RuleConfig>,
     /// Which version of the protocol.
     pub protobuf_message: ProtobufMessage,
+    /// Histograms with explicit bounds are sent as native ones with custom buckets. Prometheus's key.
+    pub convert_histograms_to_nhcb: bool,
+    /// Sums and histograms of delta temporality are added up; absent: they are dropped. Our own key.
+    pub delta_to_cumulative: Option<DeltaToCumulative>,
     /// Close a connection that has had no request for this long; absent: 90s. Zero: never.
     pub idle_conn_timeout: Duration,
     compression: Option<String>,
@@ -103,6 +108,8 @@ impl Default for RemoteWriteExporter {
             max_batch_size_bytes: 3_000_000,
             write_relabel_configs: Vec::new(),
             protobuf_message: ProtobufMessage::V1,
+            convert_histograms_to_nhcb: false,
+            delta_to_cumulative: None,
             idle_conn_timeout: Duration::from_secs(90),
             compression: None,
             max_batch_request_parallelism: None,
@@ -119,6 +126,13 @@ impl Default for RemoteWriteExporter {
             http2_ping_timeout: None,
             proxy_url: None,
         }
+    }
+}
+
+impl RemoteWriteExporter {
+    /// Whether bodies are sent under zstd.
+    pub fn zstd(&self) -> bool {
+        self.compression.as_deref() == Some("zstd")
     }
 }
 
@@ -141,6 +155,23 @@ impl Default for RemoteWriteQueue {
             queue_size: None,
             // The Collector's.
             num_consumers: 5,
+        }
+    }
+}
+
+/// `delta_to_cumulative`.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct DeltaToCumulative {
+    /// Series whose totals are kept; those that come when there are so many are dropped, and counted.
+    pub max_streams: usize,
+}
+
+impl Default for DeltaToCumulative {
+    fn default() -> Self {
+        Self {
+            // Some 6 MiB: a total takes about 64 bytes.
+            max_streams: 100_000,
         }
     }
 }
@@ -199,6 +230,7 @@ pub enum ProtobufMessage {
 pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<RemoteWriteExporter> {
     let mut node = node.clone();
     node.bare_as_empty(&["sending_queue", "batch"]);
+    node.bare_as_empty(&["delta_to_cumulative"]);
     let mut scope = Scope {
         node: &node,
         path,
@@ -226,23 +258,41 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
             "must be at least 1; remove it to use 3000000",
         );
     }
-    if exporter.protobuf_message == ProtobufMessage::V2 {
-        scope.error(
-            &["protobuf_message"],
-            "remote write 2.0 is not sent yet; remove it to send 1.0, which every receiver takes",
-        );
-    }
     if exporter
         .compression
         .as_deref()
-        .is_some_and(|name| !matches!(name, "" | "snappy"))
+        .is_some_and(|name| !matches!(name, "" | "snappy" | "zstd"))
     {
-        scope.error(&["compression"], "remote write is always snappy; remove it");
+        scope.error(
+            &["compression"],
+            "remote write is snappy, or zstd to VictoriaMetrics; remove it to use snappy",
+        );
+    }
+    if exporter.zstd() && exporter.protobuf_message == ProtobufMessage::V2 {
+        scope.error(
+            &["compression"],
+            "remote write 2.0 is always snappy, and zstd is for 1.0 to VictoriaMetrics; remove it or protobuf_message",
+        );
     }
     if scope.has(&["wal"]) {
         scope.error(
             &["wal"],
             "there is no write-ahead log of its own; the queue before the exporter keeps what is not delivered",
+        );
+    }
+    if exporter.convert_histograms_to_nhcb && exporter.protobuf_message == ProtobufMessage::V1 {
+        scope.error(
+            &["convert_histograms_to_nhcb"],
+            "remote write 1.0 has no custom buckets; add protobuf_message: io.prometheus.write.v2.Request, or remove it",
+        );
+    }
+    if exporter
+        .delta_to_cumulative
+        .is_some_and(|delta| delta.max_streams == 0)
+    {
+        scope.error(
+            &["delta_to_cumulative", "max_streams"],
+            "must be at least 1; remove it to use 100000",
         );
     }
     if exporter
@@ -336,6 +386,8 @@ pub struct RemoteWriteReceiver {
     pub tls: Option<ServerTls>,
     /// Who may send.
     pub auth: Option<Auth>,
+    /// Whose requests are; `None`: all are of one tenant. Our own key.
+    pub tenant: Option<TenantFrom>,
     /// The largest request in bytes, before and after inflation; absent or 0: 64 MiB.
     pub max_request_body_size: ByteSize,
     /// Headers added to every answer.
@@ -355,6 +407,7 @@ impl Default for RemoteWriteReceiver {
             endpoint: ListenAddress::new("localhost", 9090),
             tls: None,
             auth: None,
+            tenant: None,
             max_request_body_size: ByteSize(DEFAULT_MAX_REQUEST_BYTES),
             response_headers: Headers::default(),
             read_header_timeout: None,
@@ -374,6 +427,15 @@ pub(super) fn receiver(node: &Node, path: &str, report: &mut Report) -> Option<R
         tls.check(&mut scope, &["tls"]);
     }
     receiver.response_headers.check(&mut scope, &["response_headers"]);
+    if let Some(tenant) = &receiver.tenant {
+        tenant.check(&mut scope);
+        if tenant.from_resource_attribute.is_some() {
+            scope.error(
+                &["tenant", "from_resource_attribute"],
+                "remote write has no resource attributes; use from_header or from_auth",
+            );
+        }
+    }
     if receiver.max_request_body_size.0 == 0 {
         receiver.max_request_body_size = ByteSize(DEFAULT_MAX_REQUEST_BYTES);
     }

@@ -1,0 +1,179 @@
+//! One Parquet file as it is written: rows gather into batches, batches into row groups.
+//!
+//! Memory is bounded whatever comes: a batch is at most [`BATCH_ROWS`] rows and, but for its last row, [`BATCH_BYTES`];
+//! a row group is cut at [`ROW_GROUP_BYTES`] of what its encoders hold.
+
+use std::io::Write;
+
+use arrow_schema::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
+
+use super::EncodeError;
+use super::attributes::Repairs;
+use super::promote::Promotion;
+use super::table::{Rows, Table};
+
+/// Rows that are encoded at once: fewer cost more each (15% below 10,000 rows), more keep more memory.
+pub(crate) const BATCH_ROWS: usize = 8192;
+
+/// Bytes of rows that are encoded at once, before encoding: so that a batch of large rows stays small, and far from
+/// the 2 GiB that Arrow's offsets reach.
+pub(crate) const BATCH_BYTES: usize = 16 << 20;
+
+/// Rows of a row group: what readers skip, and what they read in parallel. 128 Ki rows is what engines like best.
+pub(crate) const ROW_GROUP_ROWS: usize = 128 << 10;
+
+/// Encoded bytes of a row group that are held until it is written: wide rows make smaller row groups.
+pub(crate) const ROW_GROUP_BYTES: usize = 32 << 20;
+
+/// Values of these columns rarely occur twice: a dictionary of them is work for nothing.
+const UNIQUE: &[&str] = &["trace_id", "span_id", "parent_span_id"];
+
+/// Times go up by little: their differences are small.
+const TIMES: &[&str] = &[
+    "timestamp",
+    "time_unix_nano",
+    "observed_time_unix_nano",
+    "end_time_unix_nano",
+    "duration_nano",
+];
+
+/// What a schema of this crate is called in the files' metadata; raised when columns change their meaning.
+pub(crate) const SCHEMA_VERSION: &str = "1";
+
+/// How files are written.
+#[derive(Debug, Clone)]
+pub struct FileSettings {
+    /// Attributes with a column of their own.
+    pub promotions: Vec<Promotion>,
+    /// Level of zstd: 1 is as quick as snappy, and 3 gains nothing over it on telemetry.
+    pub zstd_level: i32,
+}
+
+impl Default for FileSettings {
+    fn default() -> Self {
+        Self {
+            promotions: Vec::new(),
+            zstd_level: 1,
+        }
+    }
+}
+
+impl FileSettings {
+    fn properties(
+        &self,
+        table: Table,
+        sorted: Option<Vec<SortingColumn>>,
+    ) -> Result<WriterProperties, EncodeError> {
+        let column = |name: &str| ColumnPath::from(name);
+        let mut properties = WriterProperties::builder()
+            .set_writer_version(WriterVersion::PARQUET_1_0)
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(self.zstd_level)?))
+            .set_statistics_enabled(EnabledStatistics::Page)
+            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+            .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
+            .set_write_batch_size(BATCH_ROWS)
+            .set_sorting_columns(sorted)
+            .set_created_by(concat!("sluice version ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_key_value_metadata(Some(vec![
+                KeyValue::new("sluice.table".to_owned(), table.name().to_owned()),
+                KeyValue::new("sluice.schema".to_owned(), SCHEMA_VERSION.to_owned()),
+            ]));
+        for name in UNIQUE {
+            properties = properties.set_column_dictionary_enabled(column(name), false);
+        }
+        for name in TIMES {
+            properties = properties
+                .set_column_dictionary_enabled(column(name), false)
+                .set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED);
+        }
+        Ok(properties.build())
+    }
+}
+
+/// A file of one table.
+pub(crate) struct TableFile<W: Write + Send> {
+    rows: Rows,
+    schema: SchemaRef,
+    writer: ArrowWriter<W>,
+    waiting_rows: usize,
+    waiting_bytes: usize,
+    written_rows: u64,
+}
+
+impl<W: Write + Send> TableFile<W> {
+    pub fn new(table: Table, settings: &FileSettings, out: W) -> Result<Self, EncodeError> {
+        let schema = table.schema(&settings.promotions)?;
+        let options = ArrowWriterOptions::new()
+            .with_properties(settings.properties(table, None)?)
+            // Any engine reads the file by its Parquet schema; Arrow's own copy of it would be the largest thing in a small one.
+            .with_skip_arrow_metadata(true);
+        Ok(Self {
+            rows: Rows::new(table, &settings.promotions),
+            writer: ArrowWriter::try_new_with_options(out, schema.clone(), options)?,
+            schema,
+            waiting_rows: 0,
+            waiting_bytes: 0,
+            written_rows: 0,
+        })
+    }
+
+    /// Where the next row, of some `bytes`, is pushed.
+    pub fn room(&mut self, bytes: usize, repairs: &mut Repairs) -> Result<&mut Rows, EncodeError> {
+        if self.waiting_rows >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES {
+            self.flush(repairs)?;
+        }
+        self.waiting_rows += 1;
+        self.waiting_bytes += bytes;
+        Ok(&mut self.rows)
+    }
+
+    fn flush(&mut self, repairs: &mut Repairs) -> Result<(), EncodeError> {
+        let batch = self.rows.take(&self.schema, repairs)?;
+        self.writer.write(&batch)?;
+        self.written_rows += self.waiting_rows as u64;
+        self.waiting_rows = 0;
+        self.waiting_bytes = 0;
+        Ok(())
+    }
+
+    /// Rows pushed so far.
+    pub fn rows(&self) -> u64 {
+        self.written_rows + self.waiting_rows as u64
+    }
+
+    /// Roughly what the file would have if it ended now: what is written, and what the row group at hand amounts to.
+    pub fn estimated_bytes(&self) -> u64 {
+        let waiting = self.waiting_bytes / WAITING_PART;
+        (self.writer.bytes_written() + self.writer.in_progress_size() + waiting) as u64
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory_bytes(&self) -> usize {
+        self.writer.memory_size() + self.waiting_bytes
+    }
+
+    /// Writes what is left and the footer.
+    pub fn finish(mut self, repairs: &mut Repairs) -> Result<W, EncodeError> {
+        if self.waiting_rows > 0 {
+            self.flush(repairs)?;
+        }
+        Ok(self.writer.into_inner()?)
+    }
+}
+
+/// Rows take about this part of their OTLP and maps once they are encoded.
+const WAITING_PART: usize = 10;
+
+impl<W: Write + Send> std::fmt::Debug for TableFile<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableFile")
+            .field("rows", &self.rows())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,209 @@
+//! What the four tables of data points share: the metric, the point's times and flags, exemplars.
+
+use arrow_schema::ArrowError;
+use sluice_wire::{Fields, Metric, MetricData};
+
+use super::attributes::{Pairs, Repairs};
+use super::column::{Booleans, Columns, Doubles, Ends, Ints, Longs, Maps, Texts};
+use super::promote::Promotion;
+use super::source::{Source, SourceColumns, attributes};
+use super::times::Times;
+
+/// A metric, read once for all of its points.
+#[derive(Debug, Default)]
+pub(crate) struct MetricSource {
+    name: Vec<u8>,
+    description: Vec<u8>,
+    unit: Vec<u8>,
+    metadata: Pairs,
+    pub temporality: Option<i32>,
+    pub is_monotonic: Option<bool>,
+    pub metric_type: &'static str,
+}
+
+impl MetricSource {
+    pub fn set(&mut self, metric: &Metric<'_>, data: &MetricData<'_>, repairs: &mut Repairs) {
+        use sluice_wire::MetricKind::{ExponentialHistogram, Gauge, Histogram, Sum, Summary};
+        for (to, text) in [
+            (&mut self.name, metric.name()),
+            (&mut self.description, metric.description()),
+            (&mut self.unit, metric.unit()),
+        ] {
+            to.clear();
+            to.extend_from_slice(text.as_bytes());
+        }
+        self.metadata.fill(metric.metadata(), repairs);
+        self.temporality = (!matches!(data.kind(), Gauge | Summary)).then(|| data.temporality());
+        self.is_monotonic = (data.kind() == Sum).then(|| data.is_monotonic());
+        self.metric_type = match data.kind() {
+            Gauge => "gauge",
+            Sum => "sum",
+            Histogram => "histogram",
+            ExponentialHistogram => "exponential_histogram",
+            Summary => "summary",
+        };
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.name.len() + self.description.len() + self.unit.len() + self.metadata.bytes()
+    }
+}
+
+/// The columns every table of data points begins and ends with.
+#[derive(Debug)]
+pub(crate) struct PointColumns {
+    times: Times,
+    start: Longs,
+    name: Texts,
+    description: Texts,
+    unit: Texts,
+    metric_type: Texts,
+    metadata: Maps,
+    temporality: Ints,
+    is_monotonic: Booleans,
+    flags: Longs,
+    exemplars: Exemplars,
+    source: SourceColumns,
+    pairs: Pairs,
+}
+
+impl PointColumns {
+    pub fn new(promotions: &[Promotion]) -> Self {
+        Self {
+            times: Times::default(),
+            start: Longs::default(),
+            name: Texts::default(),
+            description: Texts::default(),
+            unit: Texts::default(),
+            metric_type: Texts::default(),
+            metadata: Maps::default(),
+            temporality: Ints::default(),
+            is_monotonic: Booleans::default(),
+            flags: Longs::default(),
+            exemplars: Exemplars::default(),
+            source: SourceColumns::new(promotions),
+            pairs: Pairs::default(),
+        }
+    }
+
+    /// Takes what a point has in common with points of other kinds, whose fields have these numbers.
+    pub fn push(
+        &mut self,
+        source: &Source,
+        metric: &MetricSource,
+        point: &[u8],
+        numbers: Numbers,
+        repairs: &mut Repairs,
+    ) {
+        let (mut start, mut time, mut flags, mut exemplars) = (0u64, 0u64, 0u32, 0);
+        for field in Fields::of(point) {
+            match field.number {
+                2 => start = field.fixed64().unwrap_or(0),
+                3 => time = field.fixed64().unwrap_or(0),
+                number if number == numbers.flags => flags = field.varint().unwrap_or(0) as u32,
+                number if numbers.exemplars == Some(number) => {
+                    let exemplar = field.bytes().unwrap_or_default();
+                    self.exemplars.push(exemplar, &mut self.pairs, repairs);
+                    exemplars += 1;
+                }
+                _ => {}
+            }
+        }
+        self.times.push(time, time);
+        self.start.push(start as i64);
+        self.name.push(&metric.name);
+        self.description.push_unless_empty(&metric.description);
+        self.unit.push_unless_empty(&metric.unit);
+        self.metric_type.push(metric.metric_type.as_bytes());
+        self.metadata.push(&metric.metadata);
+        self.temporality.push_option(metric.temporality);
+        self.is_monotonic.push_option(metric.is_monotonic);
+        self.flags.push(flags.into());
+        self.exemplars.ends.push(exemplars);
+        self.pairs.fill(attributes(point, numbers.attributes), repairs);
+        self.source.push(source, &self.pairs);
+    }
+
+    /// The first columns; those of the kind follow.
+    pub fn begin(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
+        let mut columns = Columns::default();
+        self.times.finish(&mut columns);
+        columns.put(3, "start_time_unix_nano", self.start.finish());
+        columns.put(4, "metric_name", self.name.finish(repaired));
+        columns.put_nullable(5, "metric_description", self.description.finish(repaired));
+        columns.put_nullable(6, "metric_unit", self.unit.finish(repaired));
+        columns.put(7, "metric_type", self.metric_type.finish(repaired));
+        columns.put_nullable(8, "aggregation_temporality", self.temporality.finish());
+        columns.put_nullable(9, "is_monotonic", self.is_monotonic.finish());
+        columns.put(10, "flags", self.flags.finish());
+        Ok(columns)
+    }
+
+    pub fn end(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
+        self.exemplars.finish(columns, repaired)?;
+        self.metadata
+            .finish(columns, 50, "metric_metadata", "metric_metadata_types", repaired)?;
+        self.source.finish(columns, repaired)
+    }
+}
+
+/// The numbers of fields that differ from one kind of point to another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Numbers {
+    pub attributes: u32,
+    pub flags: u32,
+    pub exemplars: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Exemplars {
+    ends: Ends,
+    time: Longs,
+    double: Doubles,
+    int: Longs,
+    trace_id: Texts,
+    span_id: Texts,
+    attributes: Maps,
+}
+
+impl Exemplars {
+    fn push(&mut self, exemplar: &[u8], pairs: &mut Pairs, repairs: &mut Repairs) {
+        let (mut time, mut double, mut int) = (0u64, None, None);
+        let (mut trace_id, mut span_id): (&[u8], &[u8]) = (&[], &[]);
+        for field in Fields::of(exemplar) {
+            match field.number {
+                2 => time = field.fixed64().unwrap_or(0),
+                3 => (double, int) = (field.fixed64().map(f64::from_bits), None),
+                4 => span_id = field.bytes().unwrap_or_default(),
+                5 => trace_id = field.bytes().unwrap_or_default(),
+                6 => (double, int) = (None, field.fixed64().map(|bits| bits as i64)),
+                _ => {}
+            }
+        }
+        self.time.push(time as i64);
+        self.double.push_option(double);
+        self.int.push_option(int);
+        self.trace_id.push_hex(trace_id);
+        self.span_id.push_hex(span_id);
+        pairs.fill(attributes(exemplar, 7), repairs);
+        self.attributes.push(pairs);
+    }
+
+    fn finish(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
+        let mut exemplar = Columns::default();
+        exemplar.put(4901, "time_unix_nano", self.time.finish());
+        exemplar.put_nullable(4902, "value_double", self.double.finish());
+        exemplar.put_nullable(4903, "value_int", self.int.finish());
+        exemplar.put_nullable(4904, "trace_id", self.trace_id.finish(repaired));
+        exemplar.put_nullable(4905, "span_id", self.span_id.finish(repaired));
+        self.attributes.finish(
+            &mut exemplar,
+            4906,
+            "filtered_attributes",
+            "filtered_attr_types",
+            repaired,
+        )?;
+        columns.put(49, "exemplars", self.ends.lists(4900, exemplar.into_structs()?)?);
+        Ok(())
+    }
+}

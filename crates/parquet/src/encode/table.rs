@@ -1,0 +1,103 @@
+//! The tables there are, and the rows of one of them that wait to be encoded.
+
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+use std::sync::Arc;
+
+use super::attributes::Repairs;
+use super::column::Columns;
+use super::logs::Logs;
+use super::points::{ExponentialPoints, HistogramPoints, NumberPoints, SummaryPoints};
+use super::promote::Promotion;
+use super::spans::Spans;
+
+/// A table: one directory of files with one schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Table {
+    /// Log records.
+    Logs,
+    /// Spans.
+    Spans,
+    /// Points of gauges and sums.
+    MetricsNumber,
+    /// Points of histograms.
+    MetricsHistogram,
+    /// Points of exponential histograms.
+    MetricsExpHistogram,
+    /// Points of summaries.
+    MetricsSummary,
+}
+
+impl Table {
+    /// All of them.
+    pub const ALL: [Table; 6] = [
+        Table::Logs,
+        Table::Spans,
+        Table::MetricsNumber,
+        Table::MetricsHistogram,
+        Table::MetricsExpHistogram,
+        Table::MetricsSummary,
+    ];
+
+    /// Its name, which is that of its directory.
+    pub fn name(self) -> &'static str {
+        match self {
+            Table::Logs => "logs",
+            Table::Spans => "spans",
+            Table::MetricsNumber => "metrics_number",
+            Table::MetricsHistogram => "metrics_histogram",
+            Table::MetricsExpHistogram => "metrics_exp_histogram",
+            Table::MetricsSummary => "metrics_summary",
+        }
+    }
+
+    /// The columns of this table, with these promoted ones.
+    ///
+    /// # Errors
+    /// None that a test would not have shown; it is what Arrow says of a schema that contradicts itself.
+    pub fn schema(self, promotions: &[Promotion]) -> Result<SchemaRef, ArrowError> {
+        let columns = Rows::new(self, promotions).columns(&mut 0)?;
+        Ok(Arc::new(Schema::new(columns.fields)))
+    }
+}
+
+/// Rows of one table.
+#[derive(Debug)]
+pub(crate) enum Rows {
+    Logs(Logs),
+    Spans(Spans),
+    MetricsNumber(NumberPoints),
+    MetricsHistogram(HistogramPoints),
+    MetricsExpHistogram(ExponentialPoints),
+    MetricsSummary(SummaryPoints),
+}
+
+impl Rows {
+    pub fn new(table: Table, promotions: &[Promotion]) -> Self {
+        match table {
+            Table::Logs => Self::Logs(Logs::new(promotions)),
+            Table::Spans => Self::Spans(Spans::new(promotions)),
+            Table::MetricsNumber => Self::MetricsNumber(NumberPoints::new(promotions)),
+            Table::MetricsHistogram => Self::MetricsHistogram(HistogramPoints::new(promotions)),
+            Table::MetricsExpHistogram => Self::MetricsExpHistogram(ExponentialPoints::new(promotions)),
+            Table::MetricsSummary => Self::MetricsSummary(SummaryPoints::new(promotions)),
+        }
+    }
+
+    fn columns(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
+        match self {
+            Self::Logs(rows) => rows.finish(repaired),
+            Self::Spans(rows) => rows.finish(repaired),
+            Self::MetricsNumber(rows) => rows.finish(repaired),
+            Self::MetricsHistogram(rows) => rows.finish(repaired),
+            Self::MetricsExpHistogram(rows) => rows.finish(repaired),
+            Self::MetricsSummary(rows) => rows.finish(repaired),
+        }
+    }
+
+    /// The rows as one batch; none are left.
+    pub fn take(&mut self, schema: &SchemaRef, repairs: &mut Repairs) -> Result<RecordBatch, ArrowError> {
+        let columns = self.columns(&mut repairs.invalid_texts)?;
+        RecordBatch::try_new(schema.clone(), columns.arrays)
+    }
+}

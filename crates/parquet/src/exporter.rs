@@ -1,0 +1,537 @@
+//! The `parquet` exporter: reads a journal's cursor, lays rows out in files, sends the files, settles what is in them.
+//!
+//! It takes the place of the pipeline's `deliver`: a batch here is a file of many payloads, and a payload may be in many
+//! files. In the order of a row's way: [`run`] reads the cursor, `layout` puts rows into the open file of their
+//! partition and cuts files, `spool` keeps what was cut, `store` sends it, and [`Settlement`] tells the cursor.
+//!
+//! A payload is settled when all files with rows of it are at the destination: what the gateway acknowledged stays in the
+//! journal until then. `spool` says how a crash at any moment leaves each row in one file.
+
+mod layout;
+mod partition;
+#[cfg(feature = "s3")]
+mod s3;
+mod settlement;
+mod spool;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use sluice_admission::Jitter;
+use sluice_journal::{Cursor, Disk, Entry, Filesystem};
+use sluice_pipeline::RetrySettings;
+use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::encode::EncodeError;
+pub use layout::LayoutSettings;
+use layout::{Laid, Layout, ReadyFile};
+pub use partition::PartitionBy;
+#[cfg(feature = "s3")]
+pub use s3::S3Settings;
+use settlement::Settlement;
+use spool::Spool;
+pub use spool::SpoolError;
+use store::{Sent, Store};
+
+/// Payloads that are laid out in one go, in bytes: long enough to be worth another thread, short enough to stop soon.
+const TURN_BYTES: usize = 4 << 20;
+
+/// The spool's file system must have this much free space before more is written: what is open may still grow by as much.
+const FREE_BYTES: u64 = 256 << 20;
+
+/// How long to wait before looking again whether there is free space.
+const FREE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Where files go.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// A local directory.
+    Directory(PathBuf),
+    /// A bucket.
+    #[cfg(feature = "s3")]
+    S3(Box<S3Settings>),
+}
+
+/// What an exporter is made from.
+#[derive(Debug, Clone)]
+pub struct ParquetExporterOptions {
+    /// Where files go.
+    pub target: Target,
+    /// How rows become files.
+    pub layout: LayoutSettings,
+    /// Files sent at once.
+    pub max_uploads: usize,
+    /// Bytes of files that wait to be sent; beyond, nothing more is read from the journal.
+    pub max_spool_bytes: u64,
+    /// How failures are retried.
+    pub retry: RetrySettings,
+}
+
+/// How one pipeline uses the exporter.
+#[derive(Debug, Clone)]
+pub struct Feed {
+    /// The directory of its spool: nobody else's.
+    pub spool: PathBuf,
+    /// The journal is on disk, and its numbers go on after a restart.
+    pub numbers_go_on: bool,
+    /// Cut all files when payloads of so many bytes are in them and not settled: what the queue holds until then.
+    pub max_bytes: u64,
+    /// The same in items.
+    pub max_items: u64,
+    /// The same in payloads.
+    pub max_requests: u64,
+}
+
+/// Writes tables. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct ParquetExporter(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: String,
+    store: Store,
+    options: ParquetExporterOptions,
+    uploads: Semaphore,
+    jitter: Jitter,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+struct Metrics {
+    rows: Counter,
+    bytes: Counter,
+    files: Counter,
+    failed: Counter,
+    duplicate_keys: Counter,
+    invalid_texts: Counter,
+    held: Gauge,
+}
+
+impl Metrics {
+    fn new(registry: &Registry, exporter: &str) -> Self {
+        let labels = || vec![("exporter", exporter.to_owned())];
+        let counter = |name, help| registry.counter(name, help, labels());
+        let repairs = |what: &str| {
+            let mut labels = labels();
+            labels.push(("what", what.to_owned()));
+            registry.counter(
+                "sluice_parquet_repairs_total",
+                "What had to be changed for files to be readable: attributes whose key occurred twice, texts that were not UTF-8.",
+                labels,
+            )
+        };
+        Self {
+            rows: counter(
+                "sluice_parquet_rows_total",
+                "Rows in files that the destination has.",
+            ),
+            bytes: counter(
+                "sluice_parquet_bytes_total",
+                "Bytes of files that the destination has.",
+            ),
+            files: counter("sluice_parquet_files_total", "Files that the destination has."),
+            failed: counter(
+                "sluice_parquet_failed_uploads_total",
+                "Attempts to send a file that failed.",
+            ),
+            duplicate_keys: repairs("duplicate_key"),
+            invalid_texts: repairs("invalid_text"),
+            held: registry.gauge(
+                "sluice_parquet_refused",
+                "1 while the destination refuses files for a reason that somebody has to mend.",
+                labels(),
+            ),
+        }
+    }
+}
+
+/// What one pipeline's side of the exporter shows.
+#[derive(Debug)]
+struct FeedMetrics {
+    open_files: Gauge,
+    spooled_bytes: Gauge,
+    oldest_open: Gauge,
+    oldest_spooled: Gauge,
+}
+
+impl FeedMetrics {
+    fn new(registry: &Registry, exporter: &str, pipeline: &str) -> Self {
+        let gauge = |name, help| {
+            let labels = vec![
+                ("exporter", exporter.to_owned()),
+                ("pipeline", pipeline.to_owned()),
+            ];
+            registry.gauge(name, help, labels)
+        };
+        Self {
+            open_files: gauge("sluice_parquet_open_files", "Files that rows are written to."),
+            spooled_bytes: gauge(
+                "sluice_parquet_spooled_bytes",
+                "Bytes of files that wait to be sent.",
+            ),
+            oldest_open: gauge(
+                "sluice_parquet_oldest_open_seconds",
+                "How long the first row of the oldest open file has waited.",
+            ),
+            oldest_spooled: gauge(
+                "sluice_parquet_upload_lag_seconds",
+                "How long ago the last file was cut that is at the destination now, when it arrived: what sending takes.",
+            ),
+        }
+    }
+}
+
+/// The exporter cannot be made from its settings.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidTarget(String);
+
+impl ParquetExporter {
+    /// Reads the settings; sends nothing yet.
+    ///
+    /// # Errors
+    /// When the bucket cannot be used as configured.
+    pub fn new(
+        id: &str,
+        options: ParquetExporterOptions,
+        registry: &Registry,
+    ) -> Result<Self, InvalidTarget> {
+        let store = match &options.target {
+            Target::Directory(path) => Store::Directory(path.clone()),
+            #[cfg(feature = "s3")]
+            Target::S3(settings) => Store::S3(s3::Bucket::new(settings).map_err(InvalidTarget)?),
+        };
+        Ok(Self(Arc::new(Inner {
+            id: id.to_owned(),
+            store,
+            uploads: Semaphore::new(options.max_uploads.max(1)),
+            options,
+            jitter: Jitter::new(RandomState::new().build_hasher().finish()),
+            metrics: Metrics::new(registry, id),
+        })))
+    }
+
+    /// Opens what a pipeline needs of it. Blocks while it looks at the spool.
+    ///
+    /// # Errors
+    /// When the spool cannot be used.
+    pub fn open(&self, cursor: Cursor, feed: Feed, registry: &Registry) -> Result<Delivery, SpoolError> {
+        let (spool, waiting) = Spool::open(&feed.spool, feed.numbers_go_on)?;
+        cursor.hand_out_up_to(feed.max_bytes);
+        let pipeline = cursor.pipeline().to_owned();
+        let shared = Arc::new(Shared {
+            exporter: self.clone(),
+            settlement: Settlement::new(cursor.clone()),
+            spooled: AtomicU64::new(0),
+            sent: Notify::new(),
+            metrics: FeedMetrics::new(registry, &self.0.id, &pipeline),
+            pipeline,
+        });
+        let mut delivery = Delivery {
+            cursor,
+            layout: Some(Box::new(Layout::new(self.0.options.layout.clone(), spool))),
+            feed,
+            taken: Taken::default(),
+            ready: Vec::new(),
+            shared,
+        };
+        if !waiting.is_empty() {
+            tracing::info!(
+                exporter = self.0.id,
+                files = waiting.len(),
+                "found files that an earlier process did not send; they are sent now"
+            );
+        }
+        for finished in waiting {
+            delivery.shared.settlement.resumed(&finished);
+            delivery.ready.push(ReadyFile {
+                finished,
+                shares: Vec::new(),
+            });
+        }
+        Ok(delivery)
+    }
+}
+
+/// What the files that are open have of the queue.
+#[derive(Debug, Default)]
+struct Taken {
+    bytes: u64,
+    items: u64,
+    requests: u64,
+}
+
+/// What the tasks that send files share.
+#[derive(Debug)]
+struct Shared {
+    exporter: ParquetExporter,
+    pipeline: String,
+    settlement: Settlement,
+    /// Bytes of files that are not at the destination.
+    spooled: AtomicU64,
+    /// A file is there.
+    sent: Notify,
+    metrics: FeedMetrics,
+}
+
+/// One pipeline's way into the exporter.
+#[derive(Debug)]
+pub struct Delivery {
+    cursor: Cursor,
+    /// `None` while another thread has it.
+    layout: Option<Box<Layout>>,
+    feed: Feed,
+    taken: Taken,
+    ready: Vec<ReadyFile>,
+    shared: Arc<Shared>,
+}
+
+/// What another thread is to do with the files.
+enum Work {
+    Lay(Vec<Entry>, bool),
+    CutAged,
+    CutAll,
+}
+
+impl Delivery {
+    /// Runs until the journal is closed and everything read from it is settled.
+    pub async fn run(mut self) {
+        let mut uploads = JoinSet::new();
+        let mut closed = false;
+        self.send_ready(&mut uploads);
+        while !closed {
+            self.show();
+            let deadline = self.layout.as_ref().and_then(|layout| layout.deadline());
+            let inner = &self.shared.exporter.0;
+            let has_room = self.shared.spooled.load(Ordering::Acquire) < inner.options.max_spool_bytes;
+            let work = tokio::select! {
+                entry = self.cursor.next(), if has_room => match entry {
+                    Some(entry) => {
+                        let (entries, all) = self.gather(entry).await;
+                        Some(Work::Lay(entries, all))
+                    }
+                    None => {
+                        closed = true;
+                        Some(Work::CutAll)
+                    }
+                },
+                () = sleep_until(deadline.map_or_else(Instant::now, Into::into)), if deadline.is_some() => {
+                    Some(Work::CutAged)
+                }
+                () = self.shared.sent.notified() => None,
+            };
+            while uploads.try_join_next().is_some() {}
+            if let Some(work) = work {
+                wait_for_space(&self.shared.exporter.0.id, &self.feed.spool).await;
+                if let Err(error) = self.turn(work).await {
+                    fail(&self.shared, &self.feed.spool, &error).await;
+                    return;
+                }
+                self.send_ready(&mut uploads);
+            }
+        }
+        while uploads.join_next().await.is_some() {}
+        self.show();
+    }
+
+    /// An entry and what is there behind it; whether the queue wants all of it settled.
+    async fn gather(&mut self, first: Entry) -> (Vec<Entry>, bool) {
+        let mut entries = Vec::new();
+        let mut next = Some(first);
+        let (mut bytes, mut all) = (0, false);
+        while let Some(entry) = next.take() {
+            bytes += entry.payload.body.len();
+            self.taken.bytes += entry.payload.body.len() as u64;
+            self.taken.items += entry.payload.items;
+            self.taken.requests += 1;
+            all = entry.full
+                || self.taken.bytes >= self.feed.max_bytes
+                || self.taken.items >= self.feed.max_items
+                || self.taken.requests >= self.feed.max_requests;
+            self.shared.settlement.taken(entry.seq, entry.payload.items);
+            entries.push(entry);
+            if all || bytes >= TURN_BYTES {
+                break;
+            }
+            tokio::select! {
+                biased;
+                entry = self.cursor.next() => next = entry,
+                () = std::future::ready(()) => {}
+            }
+        }
+        if all {
+            self.taken = Taken::default();
+        }
+        (entries, all)
+    }
+
+    /// Does a piece of work on a thread that may block.
+    async fn turn(&mut self, work: Work) -> Result<(), EncodeError> {
+        let lost = || EncodeError::Internal("the thread that writes files panicked, see the message above");
+        let mut layout = self.layout.take().ok_or_else(lost)?;
+        let floor = self.shared.settlement.floor();
+        let worked = tokio::task::spawn_blocking(move || {
+            let mut ready = Vec::new();
+            let mut laid: Vec<(Entry, Laid)> = Vec::new();
+            let done = (|| {
+                let now = std::time::Instant::now();
+                match work {
+                    Work::Lay(entries, all) => {
+                        for entry in entries {
+                            let of = layout.push(entry.seq, &entry.payload, floor, now, &mut ready)?;
+                            laid.push((entry, of));
+                        }
+                        if all {
+                            layout.cut_all(floor, &mut ready)?;
+                        }
+                    }
+                    Work::CutAged => layout.cut_aged(floor, now, &mut ready)?,
+                    Work::CutAll => layout.cut_all(floor, &mut ready)?,
+                }
+                Ok(())
+            })();
+            (layout, ready, laid, done)
+        });
+        let (mut layout, ready, laid, done): (_, _, _, Result<(), EncodeError>) =
+            worked.await.map_err(|_| lost())?;
+        let repairs = layout.take_repairs();
+        let metrics = &self.shared.exporter.0.metrics;
+        metrics.duplicate_keys.add(repairs.duplicate_keys);
+        metrics.invalid_texts.add(repairs.invalid_texts);
+        self.layout = Some(layout);
+        for (entry, laid) in laid {
+            self.shared
+                .settlement
+                .laid(entry.seq, entry.payload.items, laid.rows, &laid.known);
+        }
+        self.ready.extend(ready);
+        done
+    }
+
+    fn send_ready(&mut self, uploads: &mut JoinSet<()>) {
+        for file in self.ready.drain(..) {
+            self.shared
+                .spooled
+                .fetch_add(file.finished.cut.bytes, Ordering::AcqRel);
+            uploads.spawn(send(self.shared.clone(), file));
+        }
+    }
+
+    fn show(&self) {
+        let metrics = &self.shared.metrics;
+        metrics
+            .spooled_bytes
+            .set(self.shared.spooled.load(Ordering::Acquire) as i64);
+        if let Some(layout) = &self.layout {
+            metrics.open_files.set(layout.open_files() as i64);
+            let age = layout.oldest().map_or(0, |oldest| oldest.elapsed().as_secs());
+            metrics.oldest_open.set(age as i64);
+        }
+    }
+}
+
+/// Waits while the disk is nearly full: a file that cannot be finished costs a restart.
+async fn wait_for_space(exporter: &str, spool: &Path) {
+    let mut told = false;
+    while Disk.free_bytes(spool).is_ok_and(|free| free < FREE_BYTES) {
+        if !std::mem::replace(&mut told, true) {
+            tracing::error!(
+                exporter,
+                directory = %spool.display(),
+                "less than 256 MiB are free for the files that are being written; nothing more is written until there are"
+            );
+        }
+        tokio::time::sleep(FREE_PAUSE).await;
+    }
+}
+
+/// Nothing can be written any more. What was read stays in the journal, and the receivers refuse once it is full.
+async fn fail(shared: &Shared, spool: &Path, error: &EncodeError) {
+    shared.exporter.0.metrics.held.set(1);
+    tracing::error!(
+        exporter = shared.exporter.0.id,
+        pipeline = shared.pipeline,
+        directory = %spool.display(),
+        %error,
+        "files cannot be written; nothing of this pipeline is exported until sluice is restarted, nothing is dropped"
+    );
+    std::future::pending::<()>().await;
+}
+
+/// Sends a file until it is there, or it is given up.
+async fn send(shared: Arc<Shared>, file: ReadyFile) {
+    let inner = &shared.exporter.0;
+    let cut = &file.finished.cut;
+    let began = Instant::now();
+    let mut attempt = 0;
+    let delivered = loop {
+        // The semaphore is never closed.
+        let place = inner.uploads.acquire().await;
+        let sent = inner.store.send(&file.finished).await;
+        drop(place);
+        let (refused, reason) = match sent {
+            Sent::There => break true,
+            Sent::Retry(reason) => (false, reason),
+            Sent::Refused(reason) => (true, reason),
+        };
+        inner.metrics.failed.add(1);
+        inner.metrics.held.set(refused.into());
+        let retry = &inner.options.retry;
+        let delay = retry.delay(attempt, inner.jitter.draw());
+        let over = retry
+            .max_elapsed_time
+            .is_some_and(|most| began.elapsed() + delay > most);
+        // Refused files wait as long as it takes: see `Verdict::EndpointFault`.
+        if !refused && (!retry.enabled || over) {
+            tracing::error!(
+                exporter = inner.id,
+                file = cut.name,
+                rows = cut.rows,
+                reason,
+                "gave up a file: retry_on_failure.max_elapsed_time has passed (set it to 0 to retry for ever)"
+            );
+            break false;
+        }
+        if attempt == 0 {
+            tracing::warn!(
+                exporter = inner.id,
+                file = cut.name,
+                ?delay,
+                reason,
+                "a file could not be sent; it is tried again"
+            );
+        }
+        attempt = attempt.saturating_add(1);
+        tokio::time::sleep(delay).await;
+    };
+    if delivered {
+        inner.metrics.held.set(0);
+        inner.metrics.rows.add(cut.rows);
+        inner.metrics.bytes.add(cut.bytes);
+        inner.metrics.files.add(1);
+        shared
+            .metrics
+            .oldest_spooled
+            .set(began.elapsed().as_secs() as i64);
+    }
+    let path = file.finished.path.clone();
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_file(path)).await;
+    if let Ok(Err(error)) = removed {
+        tracing::warn!(exporter = inner.id, file = cut.name, %error, "a file that was sent stays in the spool");
+    }
+    let dropped = (!delivered).then_some(DropReason::RetryExhausted);
+    shared.settlement.arrived(&file, dropped);
+    shared.spooled.fetch_sub(cut.bytes, Ordering::AcqRel);
+    shared.sent.notify_one();
+}

@@ -1,0 +1,298 @@
+//! S3 and stores that speak its protocol: one conditional PUT a file, over sluice's own HTTP client.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use http::uri::PathAndQuery;
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, ClientOptions, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload,
+    RetryConfig,
+};
+use parking_lot::Mutex;
+use sluice_client::{Client, ClientSettings, ClientTls, Destination, Phase, Protocol, SendError, Slices};
+
+use super::spool::Finished;
+use super::store::Sent;
+
+/// The name of the metadata that says which file an object is.
+const CRC_METADATA: &str = "sluice-crc32c";
+
+/// Pieces a file is read in, so that no large block of memory has to be found.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Where objects go, and as whom. What is not said is found as the SDKs find it: environment, web identity, container,
+/// instance.
+#[derive(Debug, Clone, Default)]
+pub struct S3Settings {
+    /// The region; empty: `AWS_REGION`, or `us-east-1`.
+    pub region: String,
+    /// The bucket.
+    pub bucket: String,
+    /// Put before every object's name, with `/` between them.
+    pub prefix: String,
+    /// The URL of a store that is not Amazon's.
+    pub endpoint: Option<String>,
+    /// `https://host/bucket` rather than `https://bucket.host`.
+    pub force_path_style: bool,
+    /// A static key; the secret goes with it.
+    pub access_key_id: Option<String>,
+    /// The secret of the static key.
+    pub secret_access_key: Option<String>,
+    /// The session of a temporary key.
+    pub session_token: Option<String>,
+    /// The role to take with a web identity.
+    pub role_arn: Option<String>,
+    /// `STANDARD_IA` and the like; absent: as the bucket has it.
+    pub storage_class: Option<String>,
+    /// How long one upload may take.
+    pub timeout: Duration,
+    /// TLS.
+    pub tls: ClientTls,
+}
+
+/// A bucket that can be written.
+#[derive(Debug, Clone)]
+pub(crate) struct Bucket {
+    store: Arc<AmazonS3>,
+    prefix: String,
+    storage_class: Option<String>,
+}
+
+impl Bucket {
+    pub fn new(settings: &S3Settings) -> Result<Self, String> {
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&settings.bucket)
+            .with_virtual_hosted_style_request(!settings.force_path_style)
+            .with_checksum_algorithm(Checksum::SHA256)
+            .with_http_connector(Connector {
+                timeout: settings.timeout,
+                tls: settings.tls.clone(),
+            })
+            // The exporter retries, and says so.
+            .with_retry(RetryConfig {
+                max_retries: 1,
+                ..Default::default()
+            });
+        let options = [
+            (
+                AmazonS3ConfigKey::Region,
+                Some(&settings.region).filter(|region| !region.is_empty()),
+            ),
+            (AmazonS3ConfigKey::Endpoint, settings.endpoint.as_ref()),
+            (AmazonS3ConfigKey::AccessKeyId, settings.access_key_id.as_ref()),
+            (
+                AmazonS3ConfigKey::SecretAccessKey,
+                settings.secret_access_key.as_ref(),
+            ),
+            (AmazonS3ConfigKey::Token, settings.session_token.as_ref()),
+            (AmazonS3ConfigKey::RoleArn, settings.role_arn.as_ref()),
+        ];
+        for (key, value) in options {
+            if let Some(value) = value {
+                builder = builder.with_config(key, value);
+            }
+        }
+        if settings
+            .endpoint
+            .as_ref()
+            .is_some_and(|url| url.starts_with("http://"))
+        {
+            builder = builder.with_allow_http(true);
+        }
+        Ok(Self {
+            store: Arc::new(builder.build().map_err(|error| error.to_string())?),
+            prefix: settings.prefix.trim_matches('/').to_owned(),
+            storage_class: settings.storage_class.clone(),
+        })
+    }
+
+    /// Sends a file once.
+    pub async fn put(&self, file: &Finished) -> Sent {
+        let location = match self.prefix.as_str() {
+            "" => format!("{}/{}", file.partition.path(), file.cut.name),
+            prefix => format!("{prefix}/{}/{}", file.partition.path(), file.cut.name),
+        };
+        // Not `Path::from`, which would escape the `=` of partitions.
+        let location = match Path::parse(&location) {
+            Ok(location) => location,
+            Err(error) => return Sent::Refused(format!("s3_prefix: {error}")),
+        };
+        let path = file.path.clone();
+        let payload = match tokio::task::spawn_blocking(move || read(&path)).await {
+            Ok(Ok(payload)) => payload,
+            Ok(Err(error)) => return Sent::Retry(format!("{}: {error}", file.path.display())),
+            Err(error) => return Sent::Retry(error.to_string()),
+        };
+        let crc = format!("{:08x}", file.cut.crc);
+        let mut attributes = Attributes::new();
+        attributes.insert(Attribute::ContentType, "application/vnd.apache.parquet".into());
+        attributes.insert(Attribute::Metadata(CRC_METADATA.into()), crc.clone().into());
+        if let Some(class) = &self.storage_class {
+            attributes.insert(Attribute::StorageClass, class.clone().into());
+        }
+        let options = PutOptions {
+            mode: PutMode::Create,
+            attributes,
+            ..Default::default()
+        };
+        match self.store.put_opts(&location, payload, options).await {
+            Ok(_) => Sent::There,
+            // Ours, if an answer was lost; 409, if two of ours were under way at once.
+            Err(Error::AlreadyExists { .. }) => self.compare(&location, file, &crc).await,
+            Err(error) => said(&error),
+        }
+    }
+
+    /// Whether the object of this name is the file.
+    async fn compare(&self, location: &Path, file: &Finished, crc: &str) -> Sent {
+        let options = GetOptions {
+            head: true,
+            ..Default::default()
+        };
+        match self.store.get_opts(location, options).await {
+            Ok(found) => {
+                let its = found.attributes.get(&Attribute::Metadata(CRC_METADATA.into()));
+                if found.meta.size == file.cut.bytes && its.is_none_or(|its| &**its == crc) {
+                    return Sent::There;
+                }
+                Sent::Refused(format!(
+                    "{location} is there already and is another file; move it away"
+                ))
+            }
+            Err(Error::NotFound { .. }) => Sent::Retry("the store reports a conflict".to_owned()),
+            Err(error) => said(&error),
+        }
+    }
+}
+
+fn said(error: &Error) -> Sent {
+    let mut text = error.to_string();
+    // What the store said is below what that means.
+    let mut source = std::error::Error::source(error);
+    while let Some(below) = source {
+        let below_text = below.to_string();
+        if !text.contains(&below_text) {
+            text = format!("{text}: {below_text}");
+        }
+        source = below.source();
+    }
+    match error {
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } | Error::NotFound { .. } => {
+            Sent::Refused(text)
+        }
+        _ => Sent::Retry(text),
+    }
+}
+
+fn read(path: &std::path::Path) -> std::io::Result<PutPayload> {
+    use std::io::Read;
+    let mut file = std::fs::File::open(path)?;
+    let mut pieces = Vec::new();
+    loop {
+        let mut piece = Vec::with_capacity(PIECE_BYTES);
+        if (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut piece)? == 0 {
+            return Ok(pieces.into_iter().collect());
+        }
+        pieces.push(bytes::Bytes::from(piece));
+    }
+}
+
+/// Makes clients of the store, and of whoever gives out credentials.
+#[derive(Debug)]
+struct Connector {
+    timeout: Duration,
+    tls: ClientTls,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(Http {
+            timeout: self.timeout,
+            tls: self.tls.clone(),
+            clients: Mutex::default(),
+        }))
+    }
+}
+
+/// sluice's client behind the interface of `object_store`, one for each origin that is asked.
+#[derive(Debug)]
+struct Http {
+    timeout: Duration,
+    tls: ClientTls,
+    clients: Mutex<HashMap<String, Arc<Client>>>,
+}
+
+impl Http {
+    fn client(&self, uri: &http::Uri) -> Result<Arc<Client>, HttpError> {
+        let origin = format!(
+            "{}://{}",
+            uri.scheme_str().unwrap_or("https"),
+            uri.authority().map_or("", |authority| authority.as_str())
+        );
+        let mut clients = self.clients.lock();
+        if let Some(client) = clients.get(&origin) {
+            return Ok(client.clone());
+        }
+        let destination = Destination::parse(&origin, true, 443)
+            .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        let mut settings = ClientSettings::new(destination, Protocol::Http1);
+        settings.tls = self.tls.clone();
+        let client = Client::new(settings).map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
+        Ok(clients.entry(origin).or_insert(Arc::new(client)).clone())
+    }
+}
+
+#[async_trait]
+impl HttpService for Http {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let client = self.client(request.uri())?;
+        let path = match request.uri().path_and_query() {
+            Some(path) => path.clone(),
+            None => PathAndQuery::from_static("/"),
+        };
+        let (head, body) = request.into_parts();
+        let mut headers = head.headers;
+        // Both are the client's to say.
+        headers.remove(http::header::HOST);
+        headers.remove(http::header::CONTENT_LENGTH);
+        let body = Slices::new(frames(body).await);
+        let answer = client
+            .send(head.method, &path, headers, &body, self.timeout)
+            .await
+            .map_err(|error| HttpError::new(kind_of(&error), error))?;
+        let mut response = HttpResponse::new(answer.body.into());
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        Ok(response)
+    }
+}
+
+/// The pieces of a body; all of them are there already.
+async fn frames(body: object_store::client::HttpRequestBody) -> Vec<bytes::Bytes> {
+    use http_body_util::BodyExt;
+    let mut body = body;
+    let mut pieces = Vec::new();
+    while let Some(Ok(frame)) = body.frame().await {
+        pieces.extend(frame.into_data());
+    }
+    pieces
+}
+
+fn kind_of(error: &SendError) -> HttpErrorKind {
+    match error {
+        SendError::Timeout {
+            phase: Phase::Connecting,
+            ..
+        } => HttpErrorKind::Connect,
+        SendError::Timeout { .. } => HttpErrorKind::Timeout,
+        SendError::Lost(_) => HttpErrorKind::Interrupted,
+        _ => HttpErrorKind::Connect,
+    }
+}

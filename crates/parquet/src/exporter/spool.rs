@@ -1,0 +1,307 @@
+//! The spool: a directory where files are written, and kept until the destination has them.
+//!
+//! What makes every row arrive exactly once is a line in the file `cuts`, synced before a file is sent: these numbers of
+//! the journal, of this partition, are in the file of this name. So after a crash
+//!
+//! - a file without a line was never sent: it is removed, and its rows come again from the journal;
+//! - a file with a line may have been sent: the same bytes go out under the same name, and the destination keeps one;
+//! - a line without a file: the destination has it. Rows that the journal hands out again are skipped.
+//!
+//! In a journal in memory numbers begin anew with each process, and so does what is known of them: only files that are left
+//! are sent.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::partition::{Partition, PartitionBy};
+use crate::Table;
+
+const CUTS: &str = "cuts";
+const FINISHED: &str = "parquet";
+const UNFINISHED: &str = "unfinished";
+
+/// The file of cuts is written anew after so many lines, without those that nothing needs any more: some 1 MB.
+const COMPACT_AFTER: usize = 4096;
+
+/// One line of `cuts`: what is in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cut {
+    /// The table's name.
+    pub table: String,
+    pub by: PartitionBy,
+    pub hour: u64,
+    /// The first and the last number of the journal that has rows in it. All rows of these numbers in this partition, and
+    /// not in an earlier file, are.
+    pub first: u64,
+    pub last: u64,
+    pub rows: u64,
+    pub bytes: u64,
+    /// CRC-32C of the file.
+    pub crc: u32,
+    /// Its name, without the directory.
+    pub name: String,
+}
+
+impl Cut {
+    pub fn partition(&self) -> Option<Partition> {
+        let table = Table::ALL.into_iter().find(|table| table.name() == self.table)?;
+        Some(Partition {
+            table,
+            by: self.by,
+            hour: self.hour,
+        })
+    }
+}
+
+/// The first line of `cuts`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Head {
+    /// Which names are ours: the first part of all of them.
+    epoch: u64,
+    /// The lowest number that was not settled when the file was written.
+    floor: u64,
+}
+
+/// An open spool.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    directory: PathBuf,
+    cuts: File,
+    head: Head,
+    /// The last number that is in a file, by partition.
+    marks: HashMap<Partition, u64>,
+    lines: usize,
+    /// No mark that was there at the start is beyond this.
+    replay_until: u64,
+}
+
+/// A file that waits to be sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Finished {
+    pub cut: Cut,
+    pub partition: Partition,
+    /// Where it is in the spool.
+    pub path: PathBuf,
+}
+
+/// The spool cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// Somebody else has it.
+    #[error("{} is in use by another exporter or process; give each its own spool_directory", .0.display())]
+    Locked(PathBuf),
+    /// It cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl Spool {
+    /// Opens or makes the spool in `directory`. `numbers_go_on`: the journal is the one of the last process. Returns what
+    /// was cut and is not known to have arrived.
+    pub fn open(directory: &Path, numbers_go_on: bool) -> Result<(Self, Vec<Finished>), SpoolError> {
+        let failed = |error| SpoolError::Io {
+            path: directory.to_owned(),
+            error,
+        };
+        std::fs::create_dir_all(directory).map_err(failed)?;
+        let (head, cuts) = read_cuts(&directory.join(CUTS)).map_err(failed)?;
+        let mut waiting = Vec::new();
+        let mut known = HashMap::new();
+        let mut marks: HashMap<Partition, u64> = HashMap::new();
+        for cut in cuts {
+            let Some(partition) = cut.partition() else {
+                continue;
+            };
+            let path = directory.join(spool_name(&partition, &cut.name));
+            if numbers_go_on {
+                let mark = marks.entry(partition).or_default();
+                *mark = cut.last.max(*mark);
+            }
+            known.insert(path.clone(), Finished { cut, partition, path });
+        }
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let of_kind = |kind| path.extension().is_some_and(|extension| extension == kind);
+            match known.remove(&path) {
+                Some(finished) => waiting.push(finished),
+                None if of_kind(FINISHED) || of_kind(UNFINISHED) => {
+                    std::fs::remove_file(&path).map_err(failed)?;
+                }
+                None => {}
+            }
+        }
+        waiting.sort_by(|a, b| (a.cut.last, &a.path).cmp(&(b.cut.last, &b.path)));
+        let head = match head {
+            Some(head) if numbers_go_on => head,
+            _ => Head {
+                epoch: random(),
+                floor: 0,
+            },
+        };
+        let replay_until = marks.values().copied().max().unwrap_or_default();
+        let mut spool = Self {
+            directory: directory.to_owned(),
+            // Replaced at once.
+            cuts: File::open(directory).map_err(failed)?,
+            head,
+            marks,
+            lines: 0,
+            replay_until,
+        };
+        let floor = spool.head.floor;
+        spool.rewrite(floor, &waiting).map_err(failed)?;
+        Ok((spool, waiting))
+    }
+
+    /// The partition whose earlier file has the rows of this number already, if one has: `partition` itself, or the one
+    /// of another division that was configured when they were cut.
+    pub fn has(&self, partition: Partition, time_unix_nano: u64, number: u64) -> Option<Partition> {
+        if number > self.replay_until || self.marks.is_empty() {
+            return None;
+        }
+        let divisions = [PartitionBy::Hour, PartitionBy::Day, PartitionBy::None];
+        let others = divisions
+            .into_iter()
+            .filter(|by| *by != partition.by)
+            .map(|by| Partition::of(partition.table, by, time_unix_nano));
+        std::iter::once(partition)
+            .chain(others)
+            .find(|partition| self.marks.get(partition).is_some_and(|mark| number <= *mark))
+    }
+
+    /// A new file of a partition, to be written.
+    pub fn create(&self, partition: &Partition, first: u64) -> io::Result<(File, PathBuf)> {
+        let name = format!("{first}.{UNFINISHED}");
+        let path = self.directory.join(spool_name(partition, &name));
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(&path)?;
+        Ok((file, path))
+    }
+
+    /// Makes a written file one that is going to be sent: from here on, its rows are in this file and no other.
+    pub fn cut(
+        &mut self,
+        partition: Partition,
+        file: &File,
+        from: &Path,
+        mut cut: Cut,
+        floor: u64,
+    ) -> io::Result<Finished> {
+        file.sync_all()?;
+        cut.name = format!(
+            "{:016x}-{:012}-{:012}.{FINISHED}",
+            self.head.epoch, cut.first, cut.last
+        );
+        let path = self.directory.join(spool_name(&partition, &cut.name));
+        std::fs::rename(from, &path)?;
+        File::open(&self.directory)?.sync_all()?;
+        let mark = self.marks.entry(partition).or_default();
+        *mark = cut.last.max(*mark);
+        if self.lines >= COMPACT_AFTER {
+            self.rewrite(floor, &[])?;
+        }
+        write_line(&mut self.cuts, &cut)?;
+        self.cuts.sync_data()?;
+        self.lines += 1;
+        Ok(Finished { cut, partition, path })
+    }
+
+    /// Writes `cuts` anew. Marks below the floor of the last time are left out: everything up to there was settled long ago,
+    /// and the journal has forgotten it.
+    fn rewrite(&mut self, floor: u64, waiting: &[Finished]) -> io::Result<()> {
+        let forgotten = self.head.floor;
+        self.marks.retain(|_, mark| *mark >= forgotten);
+        self.head.floor = floor;
+        let path = self.directory.join(CUTS);
+        let new = path.with_extension("new");
+        let mut file = File::create(&new)?;
+        write_line(&mut file, &self.head)?;
+        for (partition, last) in &self.marks {
+            let mark = Cut {
+                table: partition.table.name().to_owned(),
+                by: partition.by,
+                hour: partition.hour,
+                first: *last,
+                last: *last,
+                rows: 0,
+                bytes: 0,
+                crc: 0,
+                name: String::new(),
+            };
+            write_line(&mut file, &mark)?;
+        }
+        // Of files that wait, the whole line: they may have to be sent after another crash.
+        let mut finished: Vec<Cut> = waiting.iter().map(|finished| finished.cut.clone()).collect();
+        if waiting.is_empty() {
+            let known = read_cuts(&path)?.1;
+            finished.extend(known.into_iter().filter(|cut| {
+                let partition = cut.partition();
+                partition.is_some_and(|of| self.directory.join(spool_name(&of, &cut.name)).is_file())
+            }));
+        }
+        for cut in &finished {
+            write_line(&mut file, cut)?;
+        }
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        File::open(&self.directory)?.sync_all()?;
+        self.cuts = OpenOptions::new().append(true).open(&path)?;
+        self.lines = 0;
+        Ok(())
+    }
+}
+
+/// A name in the spool, which has no directories of its own.
+fn spool_name(partition: &Partition, name: &str) -> String {
+    format!("{}~{name}", partition.path().replace('/', "~"))
+}
+
+fn write_line(file: &mut File, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    file.write_all(&line)
+}
+
+/// What is in `cuts`, up to a line that was not written whole: nothing was sent for that.
+fn read_cuts(path: &Path) -> io::Result<(Option<Head>, Vec<Cut>)> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new())),
+        Err(error) => return Err(error),
+    };
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+    let whole = |line: &&[u8]| line.ends_with(b"\n");
+    let head = lines
+        .next()
+        .filter(whole)
+        .and_then(|line| serde_json::from_slice(line).ok());
+    let cuts = lines
+        .filter(whole)
+        .map_while(|line| serde_json::from_slice(line).ok())
+        .collect();
+    Ok((head, cuts))
+}
+
+/// A number that no other spool has.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u32(std::process::id());
+    if let Ok(now) = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+        hasher.write_u128(now.as_nanos());
+    }
+    hasher.finish()
+}

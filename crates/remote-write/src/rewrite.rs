@@ -1,0 +1,203 @@
+//! Bodies made of bodies: the same series as the other message, or some of them.
+//!
+//! Rare, and so it is simple: a body that a destination refuses is cut in halves, and one in a version that it does not
+//! read is written in the other.
+
+use sluice_wire::Fields;
+
+use crate::body::{Body, Format, Written};
+use crate::decode::{Series, Version, each_series};
+use crate::protobuf::{put_delimited, put_double, put_uint, put_varint, unzigzag};
+use crate::{v1, v2};
+
+/// The schema of native histograms with custom buckets, which 1.0 does not have.
+const CUSTOM_BUCKETS: i64 = -53;
+
+/// The two halves of a body, or `None` when it has fewer than two series.
+pub(crate) fn halves(body: &Body) -> Option<(Body, Body)> {
+    let plain = body.plain().ok()?;
+    let is_series = |number| number == series_field(body.format.version());
+    let series = Fields::of(&plain).filter(|field| is_series(field.number)).count();
+    if series < 2 {
+        return None;
+    }
+    if body.format.version() == Version::V2 {
+        let first = rewritten(&plain, body.format, body.format, |index| index < series / 2)?;
+        let second = rewritten(&plain, body.format, body.format, |index| index >= series / 2)?;
+        return Some((first, second));
+    }
+    let mut seen = 0;
+    let mut first_bytes = 0;
+    for field in Fields::of(&plain) {
+        if is_series(field.number) {
+            if seen == series / 2 {
+                break;
+            }
+            seen += 1;
+        }
+        first_bytes += field.framed.len();
+    }
+    let (first, second) = plain.split_at(first_bytes);
+    let half = |plain: &[u8]| Body::compress(plain, counted(plain), body.format);
+    Some((half(first), half(second)))
+}
+
+/// The same series in another format. Histograms with custom buckets are left out of 1.0: the difference is in what is
+/// written. `None` when the body cannot be read, which those of our encoders can.
+pub(crate) fn converted(body: &Body, format: Format) -> Option<Body> {
+    let plain = body.plain().ok()?;
+    if body.format.version() == format.version() {
+        return Some(Body::compress(&plain, body.written, format));
+    }
+    rewritten(&plain, body.format, format, |_| true)
+}
+
+/// The labels of the first series of a body, as PromQL writes them.
+pub(crate) fn name_of_first(body: &Body) -> String {
+    let plain = body.plain().unwrap_or_default();
+    let mut text = String::new();
+    // The first one is all there is to read: stop at it.
+    let _ = each_series(body.format.version(), &plain, |series| {
+        text = String::from("{");
+        for (name, value) in &series.labels {
+            if text.len() > 1 {
+                text.push_str(", ");
+            }
+            text.push_str(&format!("{name}={value:?}"));
+        }
+        text.push('}');
+        Err("enough")
+    });
+    text
+}
+
+fn series_field(version: Version) -> u32 {
+    match version {
+        Version::V1 => 1,
+        Version::V2 => 5,
+    }
+}
+
+fn counted(plain: &[u8]) -> Written {
+    let mut written = Written::default();
+    for series in Fields::of(plain).filter(|field| field.number == 1) {
+        written.series += 1;
+        for field in Fields::of(series.value) {
+            match field.number {
+                2 => written.samples += 1,
+                3 => written.exemplars += 1,
+                4 => written.histograms += 1,
+                _ => {}
+            }
+        }
+    }
+    written
+}
+
+/// The series of a message that are wanted, by their index, as a body of `format`.
+fn rewritten(plain: &[u8], from: Format, format: Format, wanted: impl Fn(usize) -> bool) -> Option<Body> {
+    let mut message = Message::default();
+    let mut index = 0;
+    let read = each_series(from.version(), plain, |series| {
+        if wanted(index) {
+            match format.version() {
+                Version::V1 => message.put_v1(series),
+                Version::V2 => message.put_v2(series),
+            }
+        }
+        index += 1;
+        Ok(())
+    });
+    read.ok()?;
+    if format.version() == Version::V2 {
+        // The table first: there are readers that resolve references as they come.
+        message
+            .plain
+            .splice(0..0, message.symbols.encoded().iter().copied());
+    }
+    Some(Body::compress(&message.plain, message.written, format))
+}
+
+/// A message being put together of series.
+#[derive(Default)]
+struct Message {
+    plain: Vec<u8>,
+    symbols: v2::Symbols,
+    written: Written,
+    series: Vec<u8>,
+}
+
+impl Message {
+    fn put_v1(&mut self, series: &Series<'_>) {
+        let out = &mut self.series;
+        out.clear();
+        for (name, value) in &series.labels {
+            v1::put_label(out, name, value);
+        }
+        for sample in &series.samples {
+            let mut message = Vec::with_capacity(20);
+            put_double(&mut message, 1, sample.value);
+            put_uint(&mut message, 2, sample.timestamp_ms as u64);
+            put_delimited(out, 2, &message);
+        }
+        for exemplar in &series.exemplars {
+            let labels = exemplar.labels.iter().copied();
+            v1::put_exemplar(out, labels, exemplar.value, exemplar.timestamp_ms);
+        }
+        let mut histograms = 0;
+        for histogram in &series.histograms {
+            let field = |number| Fields::of(histogram).filter(move |field| field.number == number);
+            let schema = field(4)
+                .last()
+                .and_then(|field| field.varint())
+                .map_or(0, unzigzag);
+            if schema == CUSTOM_BUCKETS {
+                continue;
+            }
+            let known = Fields::of(histogram).filter(|field| field.number != v2::HISTOGRAM_START);
+            let message: Vec<u8> = known.flat_map(|field| field.framed).copied().collect();
+            put_delimited(out, 4, &message);
+            histograms += 1;
+        }
+        if series.samples.is_empty() && histograms == 0 {
+            return;
+        }
+        put_delimited(&mut self.plain, 1, out);
+        self.count(series, histograms);
+    }
+
+    fn put_v2(&mut self, series: &Series<'_>) {
+        let (out, symbols) = (&mut self.series, &mut self.symbols);
+        out.clear();
+        let mut refs = Vec::new();
+        for (name, value) in &series.labels {
+            put_varint(&mut refs, u64::from(symbols.of(name.as_bytes())));
+            put_varint(&mut refs, u64::from(symbols.of(value.as_bytes())));
+        }
+        put_delimited(out, v2::LABELS_REFS, &refs);
+        for sample in &series.samples {
+            v2::put_sample(out, sample.value, sample.timestamp_ms, sample.start_ms);
+        }
+        for histogram in &series.histograms {
+            put_delimited(out, v2::HISTOGRAMS, histogram);
+        }
+        for exemplar in &series.exemplars {
+            let labels = exemplar.labels.iter().copied();
+            v2::put_exemplar(out, symbols, labels, exemplar.value, exemplar.timestamp_ms);
+        }
+        let (help, unit) = (
+            symbols.of(series.help.as_bytes()),
+            symbols.of(series.unit.as_bytes()),
+        );
+        v2::put_metadata(out, series.kind, help, unit);
+        put_delimited(&mut self.plain, series_field(Version::V2), out);
+        self.count(series, series.histograms.len() as u64);
+    }
+
+    fn count(&mut self, series: &Series<'_>, histograms: u64) {
+        self.written.series += 1;
+        self.written.samples += series.samples.len() as u64;
+        self.written.histograms += histograms;
+        self.written.exemplars += series.exemplars.len() as u64;
+    }
+}

@@ -1,0 +1,348 @@
+//! The `parquet` exporter.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use sluice_config::{ByteSize, Node, Report, Secret};
+
+use super::network::{ClientTls, check_endpoint};
+use super::queue::{Retry, SendingQueue};
+use super::scope::Scope;
+
+/// Less than this is no file worth its request.
+const MIN_TARGET_BYTES: u64 = 64 << 10;
+
+/// One conditional PUT takes 5 GB; a file is in memory while it is sent, so far less is sensible.
+const MAX_TARGET_BYTES: u64 = 512 << 20;
+
+/// The `parquet` exporter.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ParquetExporter {
+    /// A local directory; or else `s3uploader`.
+    pub path: PathBuf,
+    /// The bucket, in the terms of the Collector's awss3 exporter.
+    pub s3uploader: Option<S3Uploader>,
+    /// How tables are divided into directories.
+    pub partition_by: PartitionBy,
+    /// A file is sent when it has about this many bytes; absent: 64 MiB.
+    pub target_size: ByteSize,
+    /// A file is sent when its first row has waited this long; absent: 60s.
+    pub max_age: Duration,
+    /// Files that are written at once, at most; absent: 64.
+    pub max_open_files: usize,
+    /// Attributes that get a column of their own.
+    pub promote: Vec<Promote>,
+    /// Level of zstd, 1 to 22; absent: 1.
+    pub compression_level: i32,
+    /// Where files are written before they are sent, when the queue is in memory; absent: below `path`, or in the system's
+    /// directory for temporary files.
+    pub spool_directory: Option<PathBuf>,
+    /// Bytes of files that wait to be sent, at most; absent: 1 GiB.
+    pub max_spool_size: ByteSize,
+    /// Files sent at once; absent: 2.
+    pub num_uploads: usize,
+    /// How long one upload may take; absent: 2m.
+    pub timeout: Duration,
+    /// What happens after a failure.
+    pub retry_on_failure: Retry,
+    /// The queue before this exporter.
+    pub sending_queue: SendingQueue,
+    /// TLS of the store.
+    pub tls: ClientTls,
+    marshaler: Option<IgnoredAny>,
+    encoding: Option<IgnoredAny>,
+    resource_attrs_to_s3: Option<IgnoredAny>,
+}
+
+impl Default for ParquetExporter {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::new(),
+            s3uploader: None,
+            partition_by: PartitionBy::Hour,
+            target_size: ByteSize(64 << 20),
+            max_age: Duration::from_secs(60),
+            max_open_files: 64,
+            promote: Vec::new(),
+            compression_level: 1,
+            spool_directory: None,
+            max_spool_size: ByteSize(1 << 30),
+            num_uploads: 2,
+            timeout: Duration::from_secs(120),
+            retry_on_failure: Retry::default(),
+            sending_queue: SendingQueue::default(),
+            tls: ClientTls::default(),
+            marshaler: None,
+            encoding: None,
+            resource_attrs_to_s3: None,
+        }
+    }
+}
+
+/// How tables are divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PartitionBy {
+    /// `dt=2026-11-21/hour=14/`
+    #[default]
+    Hour,
+    /// `dt=2026-11-21/`
+    Day,
+    /// Not at all.
+    None,
+}
+
+/// `s3uploader`, as in the Collector's awss3 exporter.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct S3Uploader {
+    /// The region; absent: `AWS_REGION`, or us-east-1.
+    pub region: String,
+    /// The bucket.
+    pub s3_bucket: String,
+    /// Put before every object's name.
+    pub s3_prefix: String,
+    /// The URL of a store that is not Amazon's.
+    pub endpoint: Option<String>,
+    /// `https://host/bucket` rather than `https://bucket.host`.
+    pub s3_force_path_style: bool,
+    /// Plain HTTP, where the endpoint does not say.
+    pub disable_ssl: bool,
+    /// A static key; absent: environment, web identity, container or instance.
+    pub access_key_id: Option<Secret>,
+    /// Its secret.
+    pub secret_access_key: Option<Secret>,
+    /// The session of a temporary key.
+    pub session_token: Option<Secret>,
+    /// The role to take with a web identity.
+    pub role_arn: Option<String>,
+    /// The storage class of objects; absent: as the bucket has it.
+    pub storage_class: Option<String>,
+    s3_partition_format: Option<IgnoredAny>,
+    s3_partition: Option<IgnoredAny>,
+    s3_base_prefix: Option<String>,
+    file_prefix: Option<IgnoredAny>,
+    compression: Option<String>,
+    acl: Option<IgnoredAny>,
+    retry_mode: Option<IgnoredAny>,
+    retry_max_attempts: Option<IgnoredAny>,
+    retry_max_backoff: Option<IgnoredAny>,
+    unique_key_func_name: Option<IgnoredAny>,
+}
+
+/// An attribute with a column of its own.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Promote {
+    /// The attribute's key.
+    pub attribute: String,
+    /// Where it is looked for; absent: the resource.
+    pub from: PromoteFrom,
+    /// What the column holds; absent: strings.
+    #[serde(rename = "type")]
+    pub column_type: PromoteType,
+    /// The column's name; absent: the key, with `_` for what is no letter or digit.
+    pub column: Option<String>,
+}
+
+impl Promote {
+    /// The name of its column.
+    pub fn column_name(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+        match &self.column {
+            Some(column) => column.clone(),
+            None => self.attribute.chars().map(plain).collect(),
+        }
+    }
+}
+
+/// Where a promoted attribute is looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PromoteFrom {
+    /// The resource.
+    #[default]
+    Resource,
+    /// The instrumentation scope.
+    Scope,
+    /// The log record, span or data point.
+    #[serde(alias = "attributes")]
+    Record,
+}
+
+/// What a promoted column holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PromoteType {
+    /// Strings.
+    #[default]
+    String,
+    /// 64-bit integers.
+    Int,
+    /// Doubles.
+    Double,
+    /// Booleans.
+    Bool,
+}
+
+/// Reads a `parquet` exporter.
+pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<ParquetExporter> {
+    let mut node = node.clone();
+    node.bare_as_empty(&["sending_queue"]);
+    let mut scope = Scope {
+        node: &node,
+        path,
+        report,
+    };
+    let mut exporter: ParquetExporter = scope.decode()?;
+    check_target(&mut exporter, &mut scope);
+    exporter.tls.check(&mut scope, &["tls"]);
+    exporter.retry_on_failure.check(&mut scope);
+    exporter.sending_queue.check(&mut scope);
+    check_files(&exporter, &mut scope);
+    check_promoted(&exporter, &mut scope);
+    let format = "files are Parquet";
+    scope.without_effect(&[
+        (&["marshaler"], format),
+        (&["encoding"], format),
+        (
+            &["sending_queue", "batch"],
+            "files are cut by target_size and max_age",
+        ),
+        (
+            &["sending_queue", "num_consumers"],
+            "uploads under way are set by num_uploads",
+        ),
+    ]);
+    Some(exporter)
+}
+
+fn check_target(exporter: &mut ParquetExporter, scope: &mut Scope<'_>) {
+    let has_path = !exporter.path.as_os_str().is_empty();
+    let Some(s3) = &mut exporter.s3uploader else {
+        if !has_path {
+            scope.error(
+                &[],
+                "says nowhere to write to; write path: DIRECTORY, or s3uploader: {region: REGION, s3_bucket: BUCKET}",
+            );
+        }
+        return;
+    };
+    if has_path {
+        scope.error(&["path"], "files go to one place; remove path or s3uploader");
+    }
+    const AT: &str = "s3uploader";
+    if s3.s3_bucket.trim().is_empty() {
+        scope.error(&[AT, "s3_bucket"], "is required; name the bucket");
+    }
+    s3.endpoint = s3.endpoint.take().filter(|endpoint| !endpoint.trim().is_empty());
+    if let Some(endpoint) = &mut s3.endpoint {
+        if !endpoint.contains("://") {
+            let scheme = if s3.disable_ssl { "http" } else { "https" };
+            *endpoint = format!("{scheme}://{endpoint}");
+        }
+        let endpoint = endpoint.clone();
+        check_endpoint(scope, "s3uploader", &endpoint, false);
+    }
+    if s3.access_key_id.is_some() != s3.secret_access_key.is_some() {
+        scope.error(
+            &[AT],
+            "access_key_id and secret_access_key go together; write both, or none to use the environment's",
+        );
+    }
+    if let Some(base) = s3.s3_base_prefix.take() {
+        s3.s3_prefix = format!("{}/{}", base.trim_matches('/'), s3.s3_prefix);
+    }
+    if s3
+        .compression
+        .as_deref()
+        .is_some_and(|name| !matches!(name, "" | "none"))
+    {
+        scope.error(
+            &[AT, "compression"],
+            "the pages of Parquet files are zstd already; remove it",
+        );
+    }
+    let names = "directories and names follow from the data; see partition_by";
+    let retried = "failures are retried as retry_on_failure says";
+    scope.without_effect(&[
+        (&[AT, "s3_partition_format"], names),
+        (&[AT, "s3_partition"], names),
+        (&[AT, "file_prefix"], names),
+        (&[AT, "unique_key_func_name"], names),
+        (&[AT, "acl"], "objects belong to the bucket's owner"),
+        (&[AT, "retry_mode"], retried),
+        (&[AT, "retry_max_attempts"], retried),
+        (&[AT, "retry_max_backoff"], retried),
+        (&["resource_attrs_to_s3"], "resource attributes are columns"),
+    ]);
+}
+
+fn check_files(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
+    let target = exporter.target_size.0;
+    if !(MIN_TARGET_BYTES..=MAX_TARGET_BYTES).contains(&target) {
+        scope.error(
+            &["target_size"],
+            "must be from 64KiB to 512MiB; remove it to use 64MiB",
+        );
+    }
+    if exporter.max_spool_size.0 < target.saturating_mul(2) {
+        scope.error(&["max_spool_size"], "must be at least twice target_size");
+    }
+    if exporter.max_age.is_zero() {
+        scope.error(&["max_age"], "must be longer than 0; remove it to use 60s");
+    }
+    for (key, value) in [
+        ("max_open_files", exporter.max_open_files),
+        ("num_uploads", exporter.num_uploads),
+    ] {
+        if value == 0 {
+            scope.error(&[key], "must be at least 1");
+        }
+    }
+    if !(1..=22).contains(&exporter.compression_level) {
+        scope.error(
+            &["compression_level"],
+            "must be from 1 to 22; 1 is right for telemetry",
+        );
+    }
+    if exporter.spool_directory.is_some() && exporter.sending_queue.durable().is_some() {
+        scope.error(
+            &["spool_directory"],
+            "files wait in the directory of the queue, which sending_queue.storage names; remove one of the two",
+        );
+    }
+}
+
+fn check_promoted(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
+    let mut names: Vec<String> = Vec::new();
+    for promote in &exporter.promote {
+        let name = promote.column_name();
+        if promote.attribute.is_empty() || name.is_empty() {
+            scope.error(&["promote"], "every entry needs attribute: KEY");
+        } else if names.contains(&name) {
+            scope.error(
+                &["promote"],
+                format!("two columns are called {name}; give one of them another name with column: NAME"),
+            );
+        }
+        names.push(name);
+    }
+    #[cfg(feature = "parquet")]
+    for table in sluice_parquet::Table::ALL {
+        let Ok(schema) = table.schema(&[]) else { continue };
+        if let Some(name) = names.iter().find(|name| schema.field_with_name(name).is_ok()) {
+            scope.error(
+                &["promote"],
+                format!(
+                    "{name} is a column of the table {} already; give the promoted one another name with column: NAME",
+                    table.name()
+                ),
+            );
+            return;
+        }
+    }
+}
