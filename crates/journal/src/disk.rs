@@ -165,6 +165,14 @@ pub enum OpenError {
     },
 }
 
+/// A record of a version that this binary does not know.
+fn newer(version: u8) -> io::Error {
+    let error = format!(
+        "there is a record of version {version}, which this version of sluice does not read; use the newer sluice"
+    );
+    io::Error::new(io::ErrorKind::Unsupported, error)
+}
+
 /// How long after the pause that follows a failed write the journal is said to be unwritable: longer than the ten seconds
 /// between two probes of Kubernetes, so that one of them sees it.
 const TROUBLE_SHOWN: Duration = Duration::from_secs(15);

@@ -184,7 +184,10 @@ fn run(seed: u64) {
     };
     let may_be_lost = hit(&sound, &path, &range);
     let found = problems(&disk);
-    assert!(!found.is_empty(), "{path:?} {range:?} is not found");
+    // The newest segment without its footer is what SIGKILL leaves, and nothing is wrong with it.
+    let (before, after) = (sound.content(&path).unwrap(), disk.content(&path).unwrap());
+    let as_killed = may_be_lost.is_empty() && before.starts_with(&after);
+    assert!(!found.is_empty() || as_killed, "{path:?} {range:?} is not found");
 
     let (came, lost) = deliver_all(&disk.copy());
     let missing: BTreeSet<u64> = waiting.difference(&came).copied().collect();
@@ -214,7 +217,7 @@ fn run(seed: u64) {
 }
 
 /// Scenario: one corruption at a time (a bit, a run of zeros, a cut, bytes that are gone) anywhere in the files of a journal.
-/// Guarantees: `verify` finds every one; the journal opens, delivers all that was not hit, alters nothing, and counts
+/// Guarantees: `verify` finds every one that is not as harmless as a kill; the journal opens, delivers all that was not hit, alters nothing, and counts
 /// what is lost exactly; `repair` leaves nothing to find, loses nothing more, and is done after one run.
 #[test]
 fn every_corruption_is_found_and_costs_what_it_hit() {

@@ -74,10 +74,11 @@ pub fn export(
                 Found::Record(header, _) => header,
                 // What follows a footer, or a write under way.
                 Found::Damage { torn: true, .. } => continue,
-                Found::Damage { .. } | Found::Newer(_) => {
+                Found::Damage { .. } => {
                     damaged += 1;
                     continue;
                 }
+                Found::Newer(version) => return Err(super::newer(version)),
             };
             if !waits(header.seq) {
                 continue;

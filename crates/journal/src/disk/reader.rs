@@ -114,9 +114,14 @@ impl Reader {
             while let Some(found) = scan.next(true) {
                 let (header, offset) = match found {
                     Found::Record(header, offset) => (header, offset),
-                    Found::Damage { .. } | Found::Newer(_) => {
+                    Found::Damage { .. } => {
                         self.damaged.push(id.first);
                         continue;
+                    }
+                    // Nobody knows how long it is.
+                    Found::Newer(_) => {
+                        self.damaged.push(id.first);
+                        break;
                     }
                 };
                 if header.seq < next {

@@ -201,8 +201,10 @@ impl Repair<'_> {
         let mut scan = Scan::new(file.clone(), id.epoch, Beginning::records_at(beginning), end);
         let mut anew: Option<Anew> = None;
         while let Some(found) = scan.next(true) {
-            let Found::Record(mut header, _) = found else {
-                continue;
+            let mut header = match found {
+                Found::Record(header, _) => header,
+                Found::Damage { .. } => continue,
+                Found::Newer(version) => return Err(super::newer(version)),
             };
             if header.seq <= self.last {
                 continue;
