@@ -11,7 +11,7 @@
 //! are sent.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,12 @@ use super::partition::{Partition, PartitionBy};
 use crate::Table;
 
 const CUTS: &str = "cuts";
+const LOCK: &str = "LOCK";
 const FINISHED: &str = "parquet";
 const UNFINISHED: &str = "unfinished";
+
+/// Processes with the same spool directory, at most: as many as anybody runs on one machine from one configuration.
+const MAX_PROCESSES: usize = 64;
 
 /// The file of cuts is written anew after so many lines, without those that nothing needs any more: some 1 MB.
 const COMPACT_AFTER: usize = 4096;
@@ -77,6 +81,8 @@ pub(crate) struct Spool {
     lines: usize,
     /// No mark that was there at the start is beyond this.
     replay_until: u64,
+    /// Held until the process ends, however it does.
+    _lock: File,
 }
 
 /// A file that waits to be sent.
@@ -105,14 +111,34 @@ pub enum SpoolError {
 }
 
 impl Spool {
-    /// Opens or makes the spool in `directory`. `numbers_go_on`: the journal is the one of the last process. Returns what
-    /// was cut and is not known to have arrived.
+    /// Opens or makes the spool in `directory`. `numbers_go_on`: the journal is the one of the last process, and nobody else
+    /// has it; otherwise each process that is there has a directory of its own below. Returns what was cut and is not known
+    /// to have arrived.
     pub fn open(directory: &Path, numbers_go_on: bool) -> Result<(Self, Vec<Finished>), SpoolError> {
+        if numbers_go_on {
+            return Self::open_at(directory, true);
+        }
+        for place in 0..MAX_PROCESSES {
+            match Self::open_at(&directory.join(place.to_string()), false) {
+                Err(SpoolError::Locked(_)) => {}
+                done => return done,
+            }
+        }
+        Err(SpoolError::Locked(directory.to_owned()))
+    }
+
+    fn open_at(directory: &Path, numbers_go_on: bool) -> Result<(Self, Vec<Finished>), SpoolError> {
         let failed = |error| SpoolError::Io {
             path: directory.to_owned(),
             error,
         };
         std::fs::create_dir_all(directory).map_err(failed)?;
+        let lock = File::create(directory.join(LOCK)).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(SpoolError::Locked(directory.to_owned())),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
         let (head, cuts) = read_cuts(&directory.join(CUTS)).map_err(failed)?;
         let mut waiting = Vec::new();
         let mut known = HashMap::new();
@@ -156,6 +182,7 @@ impl Spool {
             marks,
             lines: 0,
             replay_until,
+            _lock: lock,
         };
         let floor = spool.head.floor;
         spool.rewrite(floor, &waiting).map_err(failed)?;

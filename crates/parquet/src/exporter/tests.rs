@@ -14,7 +14,7 @@ use sluice_payload::{Payload, Signal, TenantId};
 
 use super::layout::{Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
 use super::partition::PartitionBy;
-use super::spool::Spool;
+use super::spool::{Spool, SpoolError};
 
 const HOUR: u64 = 3_600_000_000_000;
 
@@ -124,7 +124,7 @@ fn after_a_crash_rows_that_were_cut_are_not_written_again() {
     let (mut layout, waiting) = open(directory.path(), true);
     assert_eq!(waiting.len(), 1);
     assert_eq!(waiting[0].cut, kept.finished.cut);
-    assert_eq!(names(directory.path()).len(), 2, "{:?}", names(directory.path()));
+    assert_eq!(names(directory.path()).len(), 3, "{:?}", names(directory.path()));
     let mut ready = Vec::new();
     let laid = layout.push(5, &payload(5, 2), 5, now, &mut ready).unwrap();
     assert_eq!((laid.rows, laid.known.len()), (2, 2));
@@ -166,6 +166,28 @@ fn numbers_of_another_process_mean_nothing() {
     assert_eq!(laid.known, []);
     layout.cut_all(0, &mut again).unwrap();
     assert_ne!(again[0].finished.cut.name, ready[0].finished.cut.name);
+}
+
+/// Scenario: two processes with the same configuration, queues in memory; then two that claim the same journal on disk.
+/// Guarantees: neither touches the other's files; a journal has one owner.
+#[test]
+fn processes_do_not_share_a_spool() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut one, _) = open(directory.path(), false);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    one.push(0, &payload(0, 1), 0, now, &mut ready).unwrap();
+    let (mut other, waiting) = open(directory.path(), false);
+    assert!(waiting.is_empty());
+    other.push(0, &payload(0, 1), 0, now, &mut ready).unwrap();
+    one.cut_all(0, &mut ready).unwrap();
+    other.cut_all(0, &mut ready).unwrap();
+    assert_eq!(all(&ready), ["0.0", "0.0"]);
+    let durable = tempfile::tempdir().unwrap();
+    let _owner = open(durable.path(), true);
+    assert!(matches!(
+        Spool::open(durable.path(), true),
+        Err(SpoolError::Locked(_))
+    ));
 }
 
 /// Scenario: the same payloads, twice.
