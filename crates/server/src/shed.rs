@@ -4,6 +4,8 @@
 //! (budget, queues, destinations) and may turn requests away before the budget is full, by the priority of their tenants.
 //! By default it only watches: docs/decisions.md says why.
 
+mod telling;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +18,7 @@ use sluice_payload::TenantId;
 use sluice_telemetry::{Counter, Registry, Sample};
 
 use crate::{Gate, Refusal};
+use telling::Telling;
 
 /// Clients are told of the pressure at most once in so many nanoseconds: they write what they are told into their logs.
 const HINT_EVERY: u64 = 1_000_000_000;
@@ -52,6 +55,7 @@ struct Inner {
 /// Says and counts what the guard does.
 struct Told {
     seen: Arc<Mutex<Signals>>,
+    telling: Mutex<Telling>,
     enforce: bool,
     shed: [Counter; Level::ALL.len()],
 }
@@ -69,7 +73,12 @@ impl Hooks for Told {
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         let (budget, queue, disk) = (percent(budget), percent(queue_bytes), percent(disk));
         let enforced = self.enforce;
-        if to > from {
+        if !self.telling.lock().is_news(from, to, std::time::Instant::now()) {
+            tracing::debug!(
+                %cause, budget, queue, ?queue_age, ?export_latency, disk, enforced,
+                "admission level {from} -> {to}"
+            );
+        } else if to > from {
             tracing::warn!(
                 %cause, budget, queue, ?queue_age, ?export_latency, disk, enforced,
                 "admission level {from} -> {to}"
@@ -106,6 +115,7 @@ impl Shedder {
         };
         let told = Told {
             seen: seen.clone(),
+            telling: Mutex::default(),
             enforce: settings.enforce,
             shed: Level::ALL
                 .map(|level| registry.counter(name, help, vec![("level", level.as_str().to_owned())])),
