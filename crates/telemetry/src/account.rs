@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn account_balances() {
         let mut account = Account {
-            accepted: 10,
+            accepted: 4 + DropReason::ALL.len() as u64,
             recovered: 2,
             delivered: 5,
             queued: 1,

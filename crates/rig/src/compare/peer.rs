@@ -302,9 +302,17 @@ mod tests {
     fn commands_are_complete() {
         const OTLP: &[&str] = &["http-none", "http-zstd", "grpc-zstd"];
         const HTTP: &[&str] = &["http-none", "http-zstd"];
+        const OTLP_AND_REMOTE_WRITE: &[&str] = &[
+            "http-none",
+            "http-zstd",
+            "grpc-zstd",
+            "remote-write-snappy",
+            "remote-write-zstd",
+        ];
         const REMOTE_WRITE: &[&str] = &["remote-write-snappy", "remote-write-zstd"];
         let does = |name: &str| match name {
-            "collector" | "sluice" => (OTLP, &Signal::ALL[..]),
+            "collector" => (OTLP, &Signal::ALL[..]),
+            "sluice" => (OTLP_AND_REMOTE_WRITE, &Signal::ALL[..]),
             "rotel" => (OTLP, &Signal::ALL[..]),
             "metrics-governor" => (HTTP, &[Signal::Metrics][..]),
             "vmagent" => (REMOTE_WRITE, &[Signal::Metrics][..]),
