@@ -561,3 +561,38 @@ fn a_full_disk_is_told_and_not_for_ever() {
     world.clock.advance(Duration::from_secs(60));
     assert!(writable(&world));
 }
+
+/// Scenario: a disk that is smaller than a segment fills up; exporters settle everything; then payloads come again.
+/// Guarantees: they are taken, one refused attempt later at most, without a start: the segment being written gives its space back.
+#[test]
+fn a_disk_smaller_than_a_segment_recovers() {
+    let mut world = World::new(1);
+    let used = u64::MAX - world.disk.free_bytes(std::path::Path::new("/")).unwrap();
+    world.disk.set_capacity_bytes(used + (4 << 10));
+    let writable = |world: &World| world.journal.as_ref().unwrap().is_writable();
+    for round in 0..3 {
+        let acked = world.acked.len();
+        while writable(&world) {
+            world.append();
+            world.turn();
+        }
+        assert!(world.acked.len() > acked, "nothing was taken in round {round}");
+        for exporter in 0..2 {
+            world.read(exporter);
+            while !world.in_hand[exporter].is_empty() {
+                while !world.in_hand[exporter].is_empty() {
+                    world.settle(exporter);
+                }
+                world.read(exporter);
+            }
+        }
+        // Refused, and what makes room.
+        world.clock.advance(Duration::from_secs(2));
+        world.append();
+        world.turn();
+        world.clock.advance(Duration::from_secs(2));
+        world.append();
+        world.turn();
+        assert!(writable(&world), "round {round}");
+    }
+}

@@ -1,7 +1,8 @@
 //! A disk in memory that fills up, fails, tears writes and crashes when a test says so, and never otherwise.
 //!
 //! It is stricter than most real ones: what was not synced is lost in a crash, names included, and what a failed sync
-//! should have written never reaches the disk, even if a later sync succeeds (it reads as zeros after the crash).
+//! should have written never reaches the disk, even if a later sync succeeds (it reads as zeros after the crash). What was
+//! cut off comes back in a torn crash, unless the file was synced since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -93,6 +94,8 @@ struct Inode {
     synced: Vec<u8>,
     /// What a failed sync should have written.
     forgotten: Vec<Range<usize>>,
+    /// The content before it was cut, which was not synced: the disk may have written it already, and not the cut.
+    before_cut: Option<Vec<u8>>,
     /// The handle that holds the lock.
     locked_by: Option<u64>,
 }
@@ -188,6 +191,12 @@ impl SimulatedDisk {
         }
         state.synced_names = state.names.clone();
         for inode in state.inodes.values_mut() {
+            if let Some(longer) = inode.before_cut.take()
+                && coin()
+            {
+                // What was done to the file since the cut is lost with it.
+                inode.content = longer;
+            }
             for start in (0..inode.content.len()).step_by(SECTOR_BYTES) {
                 let end = inode.content.len().min(start + SECTOR_BYTES);
                 let old = inode
@@ -240,6 +249,7 @@ impl SimulatedDisk {
             inode.synced.extend_from_slice(torn);
             inode.content = inode.synced.clone();
             inode.forgotten.clear();
+            inode.before_cut = None;
             inode.locked_by = None;
         }
         state.until_stop = None;
@@ -498,6 +508,10 @@ impl File for SimulatedFile {
     fn truncate(&self, size_bytes: u64) -> io::Result<()> {
         self.with(|state, inode| {
             state.admit(Operation::Truncate, true)?;
+            let size = inode.content.len();
+            if (size_bytes as usize) < size && inode.before_cut.as_ref().is_none_or(|cut| cut.len() < size) {
+                inode.before_cut = Some(inode.content.clone());
+            }
             inode.content.resize(size_bytes as usize, 0);
             for lost in &mut inode.forgotten {
                 lost.end = lost.end.min(size_bytes as usize);
@@ -513,6 +527,7 @@ impl File for SimulatedFile {
                 return Err(error);
             }
             inode.synced = inode.content.clone();
+            inode.before_cut = None;
             for range in &inode.forgotten {
                 let end = range.end.min(inode.synced.len());
                 if let Some(lost) = inode.synced.get_mut(range.start.min(end)..end) {
