@@ -75,7 +75,7 @@ start() { # EXECUTABLE
 peak() { awk '/VmHWM/ {print int($2 / 1024)}' "/proc/$gateway/status" 2>/dev/null || echo 0; }
 
 run() { # NAME EXECUTABLE CASE
-    local load now rss=0 waited=0 faults="delay 100ms; bandwidth 20MB/s" sender=(--points 467 --attributes 229 --think 1700ms)
+    local load now rss=0 waited=0 faults="delay 100ms; bandwidth 20MB/s" points=467 attributes=229 think=1700ms sender=()
     directory=$out/$3-$1
     rm -rf "$directory"
     mkdir -p "$directory/spool"
@@ -83,13 +83,13 @@ run() { # NAME EXECUTABLE CASE
     case $3 in
     *-gzip) sender+=(--encoding gzip) ;;&
     # JSON is twice as long.
-    *-json*) sender+=(--protocol json --attributes 119) ;;
+    *-json*) attributes=119 sender+=(--protocol json) ;;
     H-3s) faults="delay 3s" ;;
     H-stall) faults="$faults; after $((seconds / 4))s, until $((seconds * 3 / 4))s: stall 30s" ;;
     H-503) faults="$faults; after $((seconds / 4))s, until $((seconds * 7 / 12))s: status 503, retry-after 2s" ;;
     L*)
         faults="delay 9ms"
-        sender=(--points 7 --attributes 30 --think 110ms)
+        points=7 attributes=30 think=110ms
         BATCH_TIMEOUT=100ms
         if [ "$3" = L-unbatched ]; then BATCH_TIMEOUT=0s; fi
         ;;
@@ -104,7 +104,7 @@ run() { # NAME EXECUTABLE CASE
     children+=("$!")
     start "$2"
     "$rig" load --target "127.0.0.1:$base" --signal traces --vus 100 --connections 100 --duration "${seconds}s" --account "$control" \
-        "${sender[@]}" >"$directory/load.json" 2>"$directory/load.log" &
+        --points "$points" --attributes "$attributes" --think "$think" "${sender[@]}" >"$directory/load.json" 2>"$directory/load.log" &
     local loading=$!
     children+=("$loading")
     if [ "$3" = K ]; then
