@@ -6,7 +6,7 @@
 # and what the destination takes when it is sent to directly.
 #
 # Usage: deploy/compare/backlog.sh [GIGABYTES] [frames]        [8]; frames: stored frames go out as they are
-# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/backlog], BASE_PORT [36800]
+# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/backlog], BASE_PORT [26800]
 set -euo pipefail
 
 gigabytes=${1:-8}
@@ -15,7 +15,7 @@ if [ "${2:-}" = frames ]; then passthrough=always; fi
 sluice=${SLUICE:-target/release/sluice}
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/backlog}
-base=${BASE_PORT:-36800}
+base=${BASE_PORT:-26800}
 
 rm -rf "$out"
 mkdir -p "$out/spool"

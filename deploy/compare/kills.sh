@@ -6,7 +6,7 @@
 # under way.
 #
 # Usage: deploy/compare/kills.sh [SECONDS] [MOST_MILLISECONDS] [POINTS_PER_SECOND]        [60] [150] [50000]
-# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/kills], BASE_PORT [36600]
+# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/kills], BASE_PORT [26600]
 set -euo pipefail
 
 seconds=${1:-60}
@@ -15,7 +15,7 @@ rate=${3:-50000}
 sluice=${SLUICE:-target/release/sluice}
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/kills}
-base=${BASE_PORT:-36600}
+base=${BASE_PORT:-26600}
 
 # What an exporter may have under way at a kill: requests, and items in each.
 consumers=4

@@ -9,7 +9,7 @@
 # twice, and the healthy destination must have 99% of what was accepted when the load ends.
 #
 # Usage: deploy/compare/outage.sh [SECONDS] [POINTS_PER_SECOND]        [1800] [2000], of each gateway
-# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/outage], BASE_PORT [36000]
+# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/outage], BASE_PORT [26000]
 set -euo pipefail
 
 seconds=${1:-1800}
@@ -17,7 +17,7 @@ rate=${2:-2000}
 sluice=${SLUICE:-target/release/sluice}
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/outage}
-base=${BASE_PORT:-36000}
+base=${BASE_PORT:-26000}
 
 # After the load, a backlog may take this long: the longest pause between attempts, and as much again.
 drain_seconds=120

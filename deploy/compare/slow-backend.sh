@@ -13,7 +13,7 @@
 #
 # Usage: deploy/compare/slow-backend.sh [SECONDS] [CASE ...]        [60] [all]
 # Environment: GATEWAYS [sluice=target/release/sluice collector=target/peers/otelcol], RIG, OUT [target/slow-backend],
-# BASE_PORT [36700]. D needs root, to mount the volume.
+# BASE_PORT [26700]. D needs root, to mount the volume.
 set -euo pipefail
 
 seconds=${1:-60}
@@ -23,7 +23,7 @@ if [ ${#cases[@]} -eq 0 ]; then cases=(H H-gzip H-json H-json-gzip H-3s H-stall 
 read -ra gateways <<<"${GATEWAYS:-sluice=target/release/sluice collector=target/peers/otelcol}"
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/slow-backend}
-base=${BASE_PORT:-36700}
+base=${BASE_PORT:-26700}
 here=$(cd "$(dirname "$0")" && pwd)
 
 memory_mib=1000

@@ -408,6 +408,10 @@ impl Writer {
             if let Err(error) = removed {
                 tracing::warn!(path = %path.display(), %error, "a segment that is done with could not be removed");
             }
+            disk.let_go(segment.id.first);
+            for dropper in self.droppers.iter_mut().flatten() {
+                dropper.let_go(segment.id.first);
+            }
         }
     }
 }

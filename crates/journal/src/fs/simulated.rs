@@ -98,6 +98,8 @@ struct Inode {
     before_cut: Option<Vec<u8>>,
     /// The handle that holds the lock.
     locked_by: Option<u64>,
+    /// Handles: a file that is removed takes its space until the last one is closed.
+    open: usize,
 }
 
 #[derive(Debug)]
@@ -316,6 +318,7 @@ impl State {
     fn forget_unnamed(&mut self) {
         let named: BTreeSet<u64> = self.names.values().copied().collect();
         self.inodes.retain(|id, _| named.contains(id));
+        self.inodes.values_mut().for_each(|inode| inode.open = 0);
     }
 
     fn new_id(&mut self) -> u64 {
@@ -324,8 +327,9 @@ impl State {
     }
 
     fn free_bytes(&self) -> u64 {
-        let files = self.names.values().filter_map(|id| self.inodes.get(id));
-        let used: usize = files.map(|inode| inode.content.len()).sum();
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        let files = self.inodes.iter().filter(|(id, inode)| inode.open > 0 || named.contains(id));
+        let used: usize = files.map(|(_, inode)| inode.content.len()).sum();
         self.capacity_bytes.saturating_sub(used as u64)
     }
 
@@ -353,6 +357,9 @@ impl Filesystem for SimulatedDisk {
                 inode
             }
         };
+        if let Some(inode) = state.inodes.get_mut(&inode) {
+            inode.open += 1;
+        }
         Ok(Box::new(SimulatedFile {
             disk: self.0.clone(),
             inode,
@@ -553,6 +560,7 @@ impl Drop for SimulatedFile {
     fn drop(&mut self) {
         // An error means that the lock went with the crash.
         let _ = self.with(|_, inode| {
+            inode.open -= 1;
             if inode.locked_by == Some(self.handle) {
                 inode.locked_by = None;
             }
