@@ -6,7 +6,8 @@
 #   denied  the destination answers 401 for a third of the time
 #
 # Six gateways run side by side. Every item is told apart by its id: none that was accepted may be lost, none may come
-# twice, and the healthy destination must have 99% of what was accepted when the load ends.
+# twice, and the healthy destination must have 99% of what was accepted when the load ends. Only the absent one of two may lack
+# something, where its queue in memory was full: exactly what the ledger says that it was cut loose from.
 #
 # Usage: deploy/compare/outage.sh [SECONDS] [POINTS_PER_SECOND]        [1800] [2000], of each gateway
 # Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/outage], BASE_PORT [26000]
@@ -76,7 +77,8 @@ field() { jq "$2" <<<"$1"; }
 
 # One gateway from start to end, in a shell of its own; its row goes to DIRECTORY/row.
 run() { # QUEUE CASE PORT DIRECTORY
-    local queue=$1 case=$2 port=$3 directory=$4 faults="" gateway load at_end accepted now waited=0 absent="" verdict=ok
+    local queue=$1 case=$2 port=$3 directory=$4 faults="" gateway load at_end accepted now waited=0 cut absent="" verdict=ok
+    ledger() { curl -sS "http://127.0.0.1:$((port + 1))/ledger" | jq "[.exporters[].total$1] | add"; }
     children=()
     trap 'kill "${children[@]}" 2>/dev/null || true' EXIT
     mkdir -p "$directory"
@@ -93,31 +95,34 @@ run() { # QUEUE CASE PORT DIRECTORY
     "$rig" load --target "127.0.0.1:$port" --rate "$rate" --points "$points" --connections 4 --duration "${seconds}s" \
         --account "127.0.0.1:$((port + 4))" >"$directory/load.json" 2>"$directory/load.log"
     load=$(tail -n 1 "$directory/load.json")
+    # What came last waits for its batch.
+    sleep 1
     at_end=$(field "$(account $((port + 4)))" .delivered)
     if [ "$case" = two ]; then sink "$directory" absent "$((port + 5))" ""; fi
     accepted=$(field "$load" .accepted_items)
     while :; do
         now=$(account $((port + 4)))
-        # The second sink was told nothing: to it, all that arrives is unknown.
-        if [ "$case" = two ]; then absent=$(account $((port + 7))); fi
-        if [ "$(field "$now" .lost)" = 0 ] && { [ -z "$absent" ] || [ "$(field "$absent" .unknown)" -ge "$accepted" ]; }; then
+        if [ "$(field "$now" .lost)" = 0 ] && [ "$(ledger .queued)" = 0 ]; then
             break
         fi
         if [ "$waited" -ge "$drain_seconds" ]; then break; fi
         sleep 1
         waited=$((waited + 1))
     done
-    curl -sS "http://127.0.0.1:$((port + 1))/ledger" >"$directory/ledger.json"
+    cut=$(ledger .dropped.queue_full)
+    # The second sink was told nothing: to it, all that arrives is unknown.
+    if [ "$case" = two ]; then absent=$(account $((port + 7))); fi
     if [ "$(field "$now" '.lost + .duplicated + .unknown + .unmarked')" != 0 ]; then verdict=WRONG; fi
     if [ "$(field "$load" .rejected_items)" != 0 ] || [ "$(field "$load" .unanswered_items)" != 0 ]; then verdict=WRONG; fi
     if [ "$(field "$load" '(.requests - .hinted_requests) * '"$points"' == .accepted_items')" != true ]; then verdict=WRONG; fi
     if [ "$case" = two ]; then
         if [ "$((at_end * 100))" -lt "$((accepted * 99))" ]; then verdict=WRONG; fi
-        if [ "$(field "$absent" .duplicated)" != 0 ] || [ "$(field "$absent" .unknown)" != "$accepted" ]; then verdict=WRONG; fi
+        if [ "$(field "$absent" .duplicated)" != 0 ] || [ "$(field "$absent" .unknown)" != $((accepted - cut)) ]; then verdict=WRONG; fi
     fi
+    if [ "$cut" != 0 ] && [ "$case-$queue" != two-memory ]; then verdict=WRONG; fi
     printf '| %s, %s | %s | %s | %s | %s | %s | %s | %s | %s |\n' "$case" "$queue" "$accepted" "$(field "$load" .refused_items)" \
         "$at_end" "$(field "$now" .lost)" "$(field "$now" .duplicated)" \
-        "$(if [ -n "$absent" ]; then field "$absent" '"\(.unknown), \(.duplicated) twice"' | tr -d '"'; else echo -; fi)" \
+        "$(if [ -n "$absent" ]; then field "$absent" '"\(.unknown), \(.duplicated) twice"' | tr -d '"\n'; echo ", $cut cut loose"; else echo -; fi)" \
         "$(awk '/VmHWM/ {printf "%d MiB", $2 / 1024}' "/proc/$gateway/status")" "$waited s, $verdict" >"$directory/row"
 }
 
@@ -137,7 +142,7 @@ done
 {
     echo "$seconds s, $rate points/s to each gateway"
     echo
-    echo '| outage | accepted | refused, all with a hint | delivered when the load ended | lost | twice | the absent one, once back | peak RSS | drained after |'
+    echo '| outage | accepted | refused, all with a hint | delivered a second after the load | lost | twice | the absent one, once back | peak RSS | drained after |'
     echo '|---|---|---|---|---|---|---|---|---|'
     cat "$out"/*/row
 } | tee "$out/report.md"

@@ -127,7 +127,7 @@ run() { # NAME EXECUTABLE CASE
     load=$(tail -n 1 "$directory/load.json")
     jq -r --arg case "$3" --arg name "$1" --arg rss "$rss" --arg waited "$waited" --argjson now "$now" \
         '(.statuses["200"] // 0) as $ok | "| \($case) | \($name) | \($ok * 10000 / .requests | floor / 100)% | \($ok / .seconds * 10 | floor / 10) | " +
-        "\(.latency_us.mean / 1000 | floor) / \(.latency_us.p90 / 1000 | floor) / \((.latency_us.p99) / 1000 | floor) / \(.latency_us.max / 1000 | floor) | " +
+        "\(.latency_us.mean / 1000 | floor) / \(.latency_us.p95 / 1000 | floor) / \((.latency_us.p99) / 1000 | floor) / \(.latency_us.max / 1000 | floor) | " +
         "\($rss) | \($now.lost) | \($now.duplicated) | \($waited) | \(.statuses | tojson), \(.hinted_requests) with a hint, \(.unanswered_items) spans unanswered |"' \
         <<<"$load" | tee -a "$out/report.md"
     clean
@@ -137,7 +137,7 @@ run() { # NAME EXECUTABLE CASE
 {
     echo "$seconds s, 100 clients; the control group: ${group:-none}"
     echo
-    echo '| case | gateway | accepted at the first attempt | requests/s | latency mean / p90 / p99 / max, ms | peak RSS, MiB | lost | twice | drained after, s | answers |'
+    echo '| case | gateway | accepted at the first attempt | requests/s | latency mean / p95 / p99 / max, ms | peak RSS, MiB | lost | twice | drained after, s | answers |'
     echo '|---|---|---|---|---|---|---|---|---|---|'
 } | tee "$out/report.md"
 for case in "${cases[@]}"; do

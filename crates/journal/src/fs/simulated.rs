@@ -328,7 +328,10 @@ impl State {
 
     fn free_bytes(&self) -> u64 {
         let named: BTreeSet<u64> = self.names.values().copied().collect();
-        let files = self.inodes.iter().filter(|(id, inode)| inode.open > 0 || named.contains(id));
+        let files = self
+            .inodes
+            .iter()
+            .filter(|(id, inode)| inode.open > 0 || named.contains(id));
         let used: usize = files.map(|(_, inode)| inode.content.len()).sum();
         self.capacity_bytes.saturating_sub(used as u64)
     }
