@@ -13,7 +13,7 @@
 #
 # Usage: deploy/compare/slow-backend.sh [SECONDS] [CASE ...]        [60] [all]
 # Environment: GATEWAYS [sluice=target/release/sluice collector=target/peers/otelcol], RIG, OUT [target/slow-backend],
-# BASE_PORT [26700]. D needs root, to mount the volume.
+# BASE_PORT [26700], DRAIN_SECONDS [240]. D needs root, to mount the volume.
 set -euo pipefail
 
 seconds=${1:-60}
@@ -28,7 +28,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 memory_mib=1000
 volume_mib=300
-drain_seconds=240
+drain_seconds=${DRAIN_SECONDS:-240}
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
