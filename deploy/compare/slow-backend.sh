@@ -107,6 +107,9 @@ run() { # NAME EXECUTABLE CASE
         --points "$points" --attributes "$attributes" --think "$think" "${sender[@]}" >"$directory/load.json" 2>"$directory/load.log" &
     local loading=$!
     children+=("$loading")
+    # The load prepares its bodies first: faults and the kill count from when they come.
+    until [ "$(curl -sS "http://$control/stats" | jq .requests)" -gt 0 ] || ! kill -0 "$loading" 2>/dev/null; do sleep 0.1; done
+    curl -sS -X PUT --data "$faults" "http://$control/faults" >/dev/null
     if [ "$3" = K ]; then
         sleep $((seconds / 2))
         rss=$(peak)
