@@ -7,7 +7,7 @@
 #   H-3s, H-stall, H-503             a destination that takes 3 s; that stalls for half of the time; that answers 503 for a third
 #   L        8 KB and 7 spans a request, a pause of 110 ms; the destination takes 9 ms for each; L-unbatched: one by one
 #   K        H, with SIGKILL at half-time and a new start
-#   D        H, on a volume of 300 MB
+#   D        H, on a volume of 100 MB
 #
 # After the load the destination is quick, and every span is looked for by its id.
 #
@@ -27,7 +27,7 @@ base=${BASE_PORT:-26700}
 here=$(cd "$(dirname "$0")" && pwd)
 
 memory_mib=1000
-volume_mib=300
+volume_mib=100
 drain_seconds=${DRAIN_SECONDS:-240}
 
 mkdir -p "$out"
