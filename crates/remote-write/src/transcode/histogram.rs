@@ -120,7 +120,7 @@ impl Context<'_> {
                     8 => head.exemplars.extend(field.bytes()),
                     9 => {
                         if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
+                            attributes.push(raw, self.names, self.reader);
                         }
                     }
                     10 => head.flags = field.varint().unwrap_or(0),
@@ -193,7 +193,7 @@ impl Context<'_> {
                     6 => quantiles.extend(field.bytes().map(quantile)),
                     7 => {
                         if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
+                            attributes.push(raw, self.names, self.reader);
                         }
                     }
                     8 => head.flags = field.varint().unwrap_or(0),

@@ -159,7 +159,7 @@ impl Context<'_> {
                     8 => head.exemplars.extend(field.bytes()),
                     9 => {
                         if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
+                            attributes.push(raw, self.names, self.reader);
                         }
                     }
                     10 => head.flags = field.varint().unwrap_or(0),
@@ -217,7 +217,7 @@ impl Context<'_> {
                 match field.number {
                     1 => {
                         if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
+                            attributes.push(raw, self.names, self.reader);
                         }
                     }
                     2 => head.start = field.fixed64().unwrap_or(0),

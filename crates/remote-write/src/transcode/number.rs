@@ -56,7 +56,7 @@ impl Context<'_> {
                     5 if takes_exemplars => head.exemplars.extend(field.bytes()),
                     7 => {
                         if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
+                            attributes.push(raw, self.names, self.reader);
                         }
                     }
                     8 => head.flags = field.varint().unwrap_or(0),
