@@ -223,16 +223,9 @@ impl Block {
     }
 
     /// The bytes of a run.
+    #[inline]
     pub fn run(&self, run: Run) -> &[u8] {
-        let start = self
-            .entries
-            .get(run.first as usize)
-            .map_or(0, |entry| entry.start);
-        let end = self
-            .entries
-            .get(run.end as usize - 1)
-            .map_or(0, |entry| entry.end);
-        &self.encoded[start as usize..end as usize]
+        &self.encoded[run.start as usize..run.stop as usize]
     }
 
     /// Hash and bytes of the labels of a run.
@@ -307,6 +300,9 @@ impl Extra {
 pub(crate) struct Run {
     first: u32,
     end: u32,
+    /// Their bytes.
+    start: u32,
+    stop: u32,
 }
 
 /// What a part of a series is made of.
@@ -395,10 +391,15 @@ impl Plan {
                     plan.run_bytes += (entry.end - entry.start) as usize;
                     plan.run_hash = plan.run_hash.wrapping_add(entry.hash);
                     match plan.slots.last_mut() {
-                        Some(Slot::Run(run)) if run.end == index => run.end += 1,
+                        Some(Slot::Run(run)) if run.end == index => {
+                            run.end += 1;
+                            run.stop = entry.end;
+                        }
                         _ => plan.slots.push(Slot::Run(Run {
                             first: index,
                             end: index + 1,
+                            start: entry.start,
+                            stop: entry.end,
                         })),
                     }
                 }

@@ -188,7 +188,7 @@ impl PointLabels {
 
 #[inline]
 fn place_of(attribute: &[u8]) -> usize {
-    hash::hash(attribute, 0) as usize % RECENT
+    hash::place(attribute) as usize % RECENT
 }
 
 #[cfg(test)]

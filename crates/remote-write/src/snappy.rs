@@ -114,9 +114,17 @@ impl Block {
         let (back, mut left) = std::mem::take(&mut self.copy);
         let [low, high] = (back as u16).to_le_bytes();
         // What is left after a full element is never too short for one of its own.
-        while left >= MAX_COPY + MIN_COPY {
-            self.out.extend_from_slice(&[2 | ((MAX_COPY - 1) as u8) << 2, low, high]);
-            left -= MAX_COPY;
+        if left >= MAX_COPY + MIN_COPY {
+            const TOGETHER: usize = 16;
+            let element = [2 | ((MAX_COPY - 1) as u8) << 2, low, high];
+            let elements = [element; TOGETHER];
+            let mut full = (left - MIN_COPY) / MAX_COPY;
+            left -= full * MAX_COPY;
+            while full > 0 {
+                let some = full.min(TOGETHER);
+                self.out.extend_from_slice(elements[..some].as_flattened());
+                full -= some;
+            }
         }
         if left > MAX_COPY {
             const LEN: usize = MAX_COPY - MIN_COPY;

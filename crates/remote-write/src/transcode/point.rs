@@ -12,6 +12,13 @@ use crate::text::put_value;
 pub(super) struct PointReader {
     labels: PointLabels,
     written: String,
+    /// The label and the name of each attribute of the point being read, as far as they are regular.
+    made: Vec<PointLabel>,
+    names: Vec<NameId>,
+    /// The names of a point before.
+    before: Vec<NameId>,
+    /// An attribute has no value, or cannot be a label by itself.
+    is_irregular: bool,
     /// The plan of a point that shares it with no other.
     irregular: Plan,
 }
@@ -20,13 +27,6 @@ pub(super) struct PointReader {
 #[derive(Debug, Default)]
 pub(super) struct Attributes<'a> {
     raw: Vec<&'a [u8]>,
-    /// The label and the name of each, as far as they are regular.
-    labels: Vec<PointLabel>,
-    names: Vec<NameId>,
-    /// The names of the point before.
-    before: Vec<NameId>,
-    /// One has no value, or cannot be a label by itself.
-    irregular: bool,
 }
 
 /// Where the plan of a point is.
@@ -41,65 +41,18 @@ pub(super) enum PlanAt {
 pub(super) struct NoName;
 
 impl<'a> Attributes<'a> {
+    /// Begins a point.
     #[inline]
     pub fn clear(&mut self, reader: &mut PointReader) {
         self.raw.clear();
-        self.labels.clear();
-        if !self.irregular {
-            std::mem::swap(&mut self.names, &mut self.before);
-        }
-        self.names.clear();
-        self.irregular = false;
-        reader.labels.begin();
+        reader.begin();
     }
 
     /// Adds the attribute that a `KeyValue` message is.
     #[inline]
     pub fn push(&mut self, raw: &'a [u8], names: &mut Names, reader: &mut PointReader) {
         self.raw.push(raw);
-        let label = match reader.labels.find(raw) {
-            Some(label) => label,
-            None => match self.make(raw, names, reader) {
-                Some(label) => label,
-                None => return self.irregular = true,
-            },
-        };
-        self.names.push(label.name);
-        self.labels.push(label);
-    }
-
-    /// The label for an attribute; `None` where it does not make one by itself.
-    #[inline(never)]
-    fn make(&self, raw: &[u8], names: &mut Names, reader: &mut PointReader) -> Option<PointLabel> {
-        let written = &mut reader.written;
-        written.clear();
-        let (id, value) = match plain(raw) {
-            Some((key, value)) => {
-                // Points come one after another with the same keys.
-                let guess = self.before.get(self.names.len());
-                let id = match guess {
-                    Some(guess) if raw.starts_with(&names.get(*guess).key) => *guess,
-                    _ => id_of(std::str::from_utf8(key).ok()?, names)?,
-                };
-                let value = match value {
-                    Plain::Text(text) => text,
-                    Plain::Int(number) => {
-                        put_value(written, Some(Value::Int(number)));
-                        written.as_bytes()
-                    }
-                };
-                (id, value)
-            }
-            None => {
-                let attribute = KeyValue::parse(raw);
-                put_text(written, &attribute);
-                (id_of(attribute.key(), names)?, written.as_bytes())
-            }
-        };
-        if value.is_empty() {
-            return None;
-        }
-        Some(reader.labels.make(raw, id, names.get(id), value))
+        reader.push(raw, names);
     }
 }
 
@@ -156,6 +109,64 @@ fn put_text(out: &mut String, attribute: &KeyValue<'_>) {
 }
 
 impl PointReader {
+    #[inline]
+    fn begin(&mut self) {
+        self.made.clear();
+        if !self.is_irregular {
+            std::mem::swap(&mut self.names, &mut self.before);
+        }
+        self.names.clear();
+        self.is_irregular = false;
+        self.labels.begin();
+    }
+
+    #[inline]
+    fn push(&mut self, raw: &[u8], names: &mut Names) {
+        let label = match self.labels.find(raw) {
+            Some(label) => label,
+            None => match self.make_label(raw, names) {
+                Some(label) => label,
+                None => return self.is_irregular = true,
+            },
+        };
+        self.names.push(label.name);
+        self.made.push(label);
+    }
+
+    /// The label for an attribute; `None` where it does not make one by itself.
+    #[inline(never)]
+    fn make_label(&mut self, raw: &[u8], names: &mut Names) -> Option<PointLabel> {
+        let written = &mut self.written;
+        written.clear();
+        let (id, value) = match plain(raw) {
+            Some((key, value)) => {
+                // Points come one after another with the same keys.
+                let guess = self.before.get(self.names.len());
+                let id = match guess {
+                    Some(guess) if raw.starts_with(&names.get(*guess).key) => *guess,
+                    _ => id_of(std::str::from_utf8(key).ok()?, names)?,
+                };
+                let value = match value {
+                    Plain::Text(text) => text,
+                    Plain::Int(number) => {
+                        put_value(written, Some(Value::Int(number)));
+                        written.as_bytes()
+                    }
+                };
+                (id, value)
+            }
+            None => {
+                let attribute = KeyValue::parse(raw);
+                put_text(written, &attribute);
+                (id_of(attribute.key(), names)?, written.as_bytes())
+            }
+        };
+        if value.is_empty() {
+            return None;
+        }
+        Some(self.labels.make(raw, id, names.get(id), value))
+    }
+
     pub fn labels(&self) -> &PointLabels {
         &self.labels
     }
@@ -163,6 +174,8 @@ impl PointReader {
     /// Forgets what it has made: names have got other ids.
     pub fn forget(&mut self) {
         self.labels.forget();
+        self.names.clear();
+        self.before.clear();
     }
 
     /// Makes the labels of a point, and finds or makes the plan that says where they go.
@@ -177,11 +190,11 @@ impl PointReader {
         collisions: &mut u64,
     ) -> Result<PlanAt, NoName> {
         self.labels.clear();
-        if !attributes.irregular
-            && let Some(found) = blocks.get_mut(block).find_plan(&attributes.names, extra)
+        if !self.is_irregular
+            && let Some(found) = blocks.get_mut(block).find_plan(&self.names, extra)
         {
             for (index, _) in &blocks.get(block).plan(found).point {
-                self.labels.add(attributes.labels[*index as usize]);
+                self.labels.add(self.made[*index as usize]);
             }
             return Ok(PlanAt::Kept(found));
         }
@@ -209,7 +222,7 @@ impl PointReader {
             }
         }
         sorted.sort_by_key(|(key, ..)| *key);
-        let mut regular = !attributes.irregular;
+        let mut regular = !self.is_irregular;
         let mut made: Vec<(NameId, String, u32)> = Vec::new();
         for (key, value, index) in sorted {
             let name = names.of(key).ok_or(NoName)?;
@@ -233,9 +246,9 @@ impl PointReader {
         }
         if regular {
             let labels: Vec<(u32, NameId)> = made.iter().map(|(name, _, index)| (*index, *name)).collect();
-            let plan = Plan::new(blocks.get(block), names, &attributes.names, &labels, extra);
+            let plan = Plan::new(blocks.get(block), names, &self.names, &labels, extra);
             for (index, _) in &plan.point {
-                self.labels.add(attributes.labels[*index as usize]);
+                self.labels.add(self.made[*index as usize]);
             }
             return Ok(PlanAt::Kept(blocks.get_mut(block).keep_plan(plan)));
         }
