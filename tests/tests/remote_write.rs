@@ -254,13 +254,19 @@ fn arrived_rounds(sink: &Sink) -> BTreeMap<String, Vec<u64>> {
     let mut rounds: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for arrived in sink.taken() {
         let request = ExportMetricsServiceRequest::decode(&arrived.body[..]).unwrap();
-        let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
+        let scopes = request
+            .resource_metrics
+            .into_iter()
+            .flat_map(|resource| resource.scope_metrics);
         for metric in scopes.flat_map(|scope| scope.metrics) {
             let Some(Data::Gauge(gauge)) = metric.data else {
                 continue;
             };
             for point in gauge.data_points {
-                let series = point.attributes.iter().find(|attribute| attribute.key == "series");
+                let series = point
+                    .attributes
+                    .iter()
+                    .find(|attribute| attribute.key == "series");
                 let text = series.and_then(|series| series.value.clone()?.value);
                 if let (Some(Value::StringValue(series)), Some(number_data_point::Value::AsDouble(round))) =
                     (text, point.value)
@@ -336,7 +342,10 @@ async fn a_kill_sends_no_more_again_than_what_was_under_way() {
         assert_eq!(next, end, "{series}");
         assert!(rewinds <= KILLS, "{series}: {rounds:?}");
     }
-    println!("{KILLS} kills: {again} samples of {} were sent again", end * KILL_SERIES);
+    println!(
+        "{KILLS} kills: {again} samples of {} were sent again",
+        end * KILL_SERIES
+    );
     first.stop().await;
     second.stop().await;
 }

@@ -9,7 +9,8 @@ use http::uri::PathAndQuery;
 use http_body_util::BodyExt;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse, HttpService,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
+    HttpService,
 };
 use parking_lot::Mutex;
 use sluice_client::{Client, ClientSettings, ClientTls, Destination, Phase, Protocol, SendError, Slices};

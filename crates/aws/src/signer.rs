@@ -90,7 +90,8 @@ fn add_signature(
     headers: &mut HeaderMap,
     body: Bytes,
 ) -> Result<(), SendError> {
-    let unusable = |error: &dyn std::fmt::Display| SendError::Credentials(format!("{url} cannot be signed: {error}"));
+    let unusable =
+        |error: &dyn std::fmt::Display| SendError::Credentials(format!("{url} cannot be signed: {error}"));
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(url)
@@ -128,8 +129,12 @@ mod tests {
         };
         let mut headers = HeaderMap::new();
         headers.insert("content-encoding", "snappy".parse().expect("a header"));
-        headers.insert("x-amz-security-token", "of another session".parse().expect("a header"));
-        add_signature(&credential, "aps", "eu-central-1", URL, &mut headers, body.into()).expect("it can be signed");
+        headers.insert(
+            "x-amz-security-token",
+            "of another session".parse().expect("a header"),
+        );
+        add_signature(&credential, "aps", "eu-central-1", URL, &mut headers, body.into())
+            .expect("it can be signed");
         headers
     }
 
@@ -140,8 +145,14 @@ mod tests {
     fn a_request_says_who_sent_it() {
         let headers = signed(None, b"");
         let authorization = headers[AUTHORIZATION].to_str().expect("text");
-        assert!(authorization.starts_with("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"), "{authorization}");
-        assert!(authorization.contains("/eu-central-1/aps/aws4_request"), "{authorization}");
+        assert!(
+            authorization.starts_with("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"),
+            "{authorization}"
+        );
+        assert!(
+            authorization.contains("/eu-central-1/aps/aws4_request"),
+            "{authorization}"
+        );
         assert!(
             authorization.contains("SignedHeaders=host;x-amz-content-sha256;x-amz-date,"),
             "{authorization}"

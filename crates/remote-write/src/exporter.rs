@@ -330,7 +330,10 @@ impl RemoteWriteExporter {
         inner.tell(&outcome);
         Ok(Pending {
             parts,
-            lanes: (0..).zip(lanes).map(|(number, bodies)| Lane::new(number, bodies)).collect(),
+            lanes: (0..)
+                .zip(lanes)
+                .map(|(number, bodies)| Lane::new(number, bodies))
+                .collect(),
             rejected: outcome.dropped.total(),
         })
     }

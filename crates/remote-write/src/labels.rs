@@ -352,7 +352,13 @@ impl Plan {
     }
 
     /// `labels` are the names of the data point's labels, each once, with the index of its attribute.
-    pub fn new(block: &Block, names: &Names, keys: &[NameId], labels: &[(u32, NameId)], extra: Extra) -> Self {
+    pub fn new(
+        block: &Block,
+        names: &Names,
+        keys: &[NameId],
+        labels: &[(u32, NameId)],
+        extra: Extra,
+    ) -> Self {
         // Of several labels with one name the first in this order counts.
         enum Source {
             Name,

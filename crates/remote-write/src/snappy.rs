@@ -115,26 +115,26 @@ impl Block {
         let [low, high] = (back as u16).to_le_bytes();
         // What is left after a full element is never too short for one of its own.
         if left >= MAX_COPY + MIN_COPY {
-            const TOGETHER: usize = 16;
-            let element = [2 | ((MAX_COPY - 1) as u8) << 2, low, high];
-            let elements = [element; TOGETHER];
-            let mut full = (left - MIN_COPY) / MAX_COPY;
+            let full = (left - MIN_COPY) / MAX_COPY;
             left -= full * MAX_COPY;
-            while full > 0 {
-                let some = full.min(TOGETHER);
-                self.out.extend_from_slice(elements[..some].as_flattened());
-                full -= some;
+            let at = self.out.len();
+            self.out.resize(at + 3 * full, 0);
+            for element in self.out[at..].as_chunks_mut::<3>().0 {
+                *element = [2 | ((MAX_COPY - 1) as u8) << 2, low, high];
             }
         }
         if left > MAX_COPY {
             const LEN: usize = MAX_COPY - MIN_COPY;
-            self.out.extend_from_slice(&[2 | ((LEN - 1) as u8) << 2, low, high]);
+            self.out
+                .extend_from_slice(&[2 | ((LEN - 1) as u8) << 2, low, high]);
             left -= LEN;
         }
         if (MIN_COPY..12).contains(&left) && back < 2048 {
-            self.out.extend_from_slice(&[1 | ((left - MIN_COPY) as u8) << 2 | high << 5, low]);
+            self.out
+                .extend_from_slice(&[1 | ((left - MIN_COPY) as u8) << 2 | high << 5, low]);
         } else if left > 0 {
-            self.out.extend_from_slice(&[2 | ((left - 1) as u8) << 2, low, high]);
+            self.out
+                .extend_from_slice(&[2 | ((left - 1) as u8) << 2, low, high]);
         }
     }
 

@@ -39,7 +39,10 @@ pub use catalogue::{ComponentInfo, Kind, Stability, components};
 pub use exporters::{
     Balance, BodyEncoding, ClientKeepalive, Exporter, HttpProtocol, OtlpGrpcExporter, OtlpHttpExporter,
 };
-pub use extensions::{BasicAuth, BasicClient, BearerTokenAuth, Extension, FileStorage, HealthBodies, HealthCheck, SigV4Auth, Zpages};
+pub use extensions::{
+    BasicAuth, BasicClient, BearerTokenAuth, Extension, FileStorage, HealthBodies, HealthCheck, SigV4Auth,
+    Zpages,
+};
 pub use htpasswd::Htpasswd;
 pub use id::ComponentId;
 pub use network::{

@@ -6,8 +6,7 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, ClientOptions, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload,
-    RetryConfig,
+    Attribute, Attributes, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, RetryConfig,
 };
 use sluice_aws::Connector;
 use sluice_client::ClientTls;

@@ -68,7 +68,9 @@ impl Context<'_> {
             // The fields that nearly all points consist of, before the search for what else there can be.
             while let Some((key, tail)) = rest.split_first() {
                 if *key == ATTRIBUTE_KEY {
-                    let Some((raw, tail)) = short_field(tail) else { break };
+                    let Some((raw, tail)) = short_field(tail) else {
+                        break;
+                    };
                     attributes.push(raw, self.names, self.reader);
                     rest = tail;
                     continue;

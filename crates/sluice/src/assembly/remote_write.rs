@@ -115,7 +115,9 @@ fn signer(
         region: sigv4.region.clone(),
         service: sigv4.service.clone(),
     });
-    Ok(Some(Arc::new(signer.map_err(|error| format!("sigv4auth: {error}"))?)))
+    Ok(Some(Arc::new(
+        signer.map_err(|error| format!("sigv4auth: {error}"))?,
+    )))
 }
 
 fn mapping(exporter: &settings::RemoteWriteExporter) -> Mapping {
