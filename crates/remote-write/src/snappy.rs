@@ -100,8 +100,8 @@ impl Block {
     #[cold]
     fn flush_long_literal(&mut self, start: usize, last: usize) {
         let (tag, len_bytes) = match last {
-            ..0x100 => (60, 1),
-            ..0x1_0000 => (61, 2),
+            0..0x100 => (60, 1),
+            0x100..0x1_0000 => (61, 2),
             _ => (63, 4),
         };
         self.out[start - 1] = tag << 2;
