@@ -2,13 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use prost::Message;
 use sluice_loadgen::{Generator, RemoteWrite, Request, Signal, Spec};
-use sluice_tests::{Config, Gateway, HttpConnection, Kind, Reply, Sink, post, request, snappy_block, zstd};
+use sluice_tests::{
+    Answer, Config, Gateway, HttpConnection, Kind, Reply, Sink, post, request, snappy_block, zstd,
+};
 
 const V1: &str = "application/x-protobuf";
 const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
@@ -201,6 +206,158 @@ async fn goes_out_and_in_again(format: &str) {
         }
     }
     assert_eq!(found, sent);
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Series of the test that kills, and points of each between two kills.
+const KILL_SERIES: u64 = 200;
+const KILL_ROUNDS: u64 = 10;
+const KILLS: u64 = 4;
+
+/// A point of every series, of this time and value.
+fn round_of_points(round: u64) -> Vec<u8> {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+    use opentelemetry_proto::tonic::metrics::v1::{
+        Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
+    };
+    let point = |series: u64| NumberDataPoint {
+        attributes: vec![KeyValue {
+            key: "series".to_owned(),
+            value: Some(AnyValue {
+                value: Some(Value::StringValue(series.to_string())),
+            }),
+            ..KeyValue::default()
+        }],
+        time_unix_nano: 1_790_000_000_000_000_000 + round * 1_000_000_000,
+        value: Some(number_data_point::Value::AsDouble(round as f64)),
+        ..NumberDataPoint::default()
+    };
+    ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            scope_metrics: vec![ScopeMetrics {
+                metrics: vec![Metric {
+                    name: "level".to_owned(),
+                    data: Some(metric::Data::Gauge(Gauge {
+                        data_points: (0..KILL_SERIES).map(point).collect(),
+                    })),
+                    ..Metric::default()
+                }],
+                ..ScopeMetrics::default()
+            }],
+            ..ResourceMetrics::default()
+        }],
+    }
+    .encode_to_vec()
+}
+
+/// The rounds of each series, in the order they arrived.
+fn arrived_rounds(sink: &Sink) -> BTreeMap<String, Vec<u64>> {
+    use opentelemetry_proto::tonic::common::v1::any_value::Value;
+    use opentelemetry_proto::tonic::metrics::v1::{metric::Data, number_data_point};
+    let mut rounds: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for arrived in sink.taken() {
+        let request = ExportMetricsServiceRequest::decode(&arrived.body[..]).unwrap();
+        let scopes = request
+            .resource_metrics
+            .into_iter()
+            .flat_map(|resource| resource.scope_metrics);
+        for metric in scopes.flat_map(|scope| scope.metrics) {
+            let Some(Data::Gauge(gauge)) = metric.data else {
+                continue;
+            };
+            for point in gauge.data_points {
+                let series = point
+                    .attributes
+                    .iter()
+                    .find(|attribute| attribute.key == "series");
+                let text = series.and_then(|series| series.value.clone()?.value);
+                if let (Some(Value::StringValue(series)), Some(number_data_point::Value::AsDouble(round))) =
+                    (text, point.value)
+                {
+                    rounds.entry(series).or_default().push(round as u64);
+                }
+            }
+        }
+    }
+    rounds
+}
+
+/// Scenario: a gateway with its queue on disk sends 200 series over 16 lanes, a batch for each round of points, and is killed
+/// (SIGKILL) again and again on the way.
+/// Guarantees: what was acknowledged arrives; no sample of a series comes after a later one, but for what a start sends again: at
+/// most two batches, the one under way and one whose end was not written down yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_sends_no_more_again_than_what_was_under_way() {
+    let sink = Sink::start().await;
+    // An answer takes longer than a round of points: there is a backlog, and every kill comes in the middle of a batch.
+    sink.answer(|_| {
+        let wait = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            Box::pin(tokio::time::sleep(Duration::from_millis(20)))
+        };
+        Answer::After(Arc::new(wait), Box::new(Answer::Take))
+    });
+    let spool = tempfile::tempdir().unwrap();
+    let in_order = Config::new()
+        .signals(&["metrics"])
+        .http_exporter(
+            "sink",
+            &sink,
+            "sending_queue: {num_consumers: 1, wait_for_result: true, batch: {flush_timeout: 5ms, min_size: 1}}",
+        )
+        .metrics_receiver("prometheusremotewrite", "endpoint: \"127.0.0.1:0\"");
+    let second = Gateway::start(&in_order).await;
+    let url = format!(
+        "http://{}/api/v1/write",
+        second.bound("receivers.prometheusremotewrite")
+    );
+    let config = Config::new()
+        .signals(&["metrics"])
+        .extension("file_storage", &format!("directory: {}", spool.path().display()))
+        .exporter(
+            "prometheusremotewrite",
+            &format!(
+                "endpoint: \"{url}\", remote_write_queue: {{num_consumers: 16}}, sending_queue: {{storage: file_storage, \
+                 batch: {{flush_timeout: 5ms, min_size: {KILL_SERIES}, max_size: {KILL_SERIES}}}}}"
+            ),
+        );
+    let mut first = Gateway::start(&config).await;
+    let end = KILL_ROUNDS * (KILLS + 1);
+    for round in 0..end {
+        if round > 0 && round % KILL_ROUNDS == 0 {
+            first.kill().await;
+            first = Gateway::start(&config).await;
+        }
+        let body = round_of_points(round);
+        let reply = post(first.http(), "/v1/metrics", &[("content-type", V1)], body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+    first.settled().await;
+    second.settled().await;
+    let arrived = arrived_rounds(&sink);
+    assert_eq!(arrived.len() as u64, KILL_SERIES);
+    let mut again = 0;
+    for (series, rounds) in &arrived {
+        let mut next = 0;
+        let mut rewinds = 0;
+        for round in rounds {
+            if *round < next {
+                rewinds += 1;
+                assert!(next - round <= 2, "{series}: {rounds:?}");
+                again += next - round;
+            } else {
+                assert_eq!(*round, next, "{series}: {rounds:?}");
+            }
+            next = round + 1;
+        }
+        assert_eq!(next, end, "{series}");
+        assert!(rewinds <= KILLS, "{series}: {rounds:?}");
+    }
+    println!(
+        "{KILLS} kills: {again} samples of {} were sent again",
+        end * KILL_SERIES
+    );
     first.stop().await;
     second.stop().await;
 }

@@ -19,6 +19,7 @@ mod inflate;
 mod io;
 mod resolve;
 mod said;
+mod sign;
 mod slices;
 mod tls;
 
@@ -35,5 +36,6 @@ pub use h2::Http2Settings;
 pub use inflate::inflate;
 pub use resolve::{Resolve, Resolving, SystemResolver};
 pub use said::{MAX_DELAY, MAX_WORDS_BYTES, retry_after, words};
+pub use sign::{Sign, Signing};
 pub use slices::Slices;
 pub use tls::{ClientTls, Pem, TlsError, TlsVersion};

@@ -173,8 +173,11 @@ pub async fn deliver(
             }
         }
         for tracked in ready.drain(..) {
+            let entered = async {
+                tokio::join!(delivery.enter_window(), delivery.exporter.prepare(&tracked.batch));
+            };
             // Left on disk, it is not settled, and is read again by the next process.
-            if delivery.unless_left(delivery.enter_window()).await.is_some() {
+            if delivery.unless_left(entered).await.is_some() {
                 under_way.spawn(delivery.clone().send(tracked));
             }
         }

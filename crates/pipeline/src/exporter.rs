@@ -84,6 +84,11 @@ pub trait Exporter: Send + Sync + 'static {
     /// Sends `batch` once. Never retries by itself, never panics, and returns within its time-out.
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a>;
 
+    /// Makes ready what it can of the batch that will be exported next, while those before it are under way.
+    fn prepare<'a>(&'a self, _: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async {})
+    }
+
     /// The largest request body, in bytes before compression, that the destination is expected to
     /// take; batches are cut below it.
     fn max_request_bytes(&self) -> usize;

@@ -3,8 +3,10 @@
 //! A batch is encoded once, into one list of bodies for each lane. Lanes go at the same time, the bodies of a lane one after
 //! another, so that **the samples of a series arrive in the order they came in**: a series is always in the same lane, a
 //! lane has at most one request under way, and a body is never sent before the one before it is settled. The pipeline gives one
-//! batch at a time (`max_in_flight` 1), so this holds from batch to batch too. What has been delivered of a batch is not
+//! batch at a time (`max_in_flight` 1), so this holds from batch to batch too; the next one is encoded meanwhile. What has been delivered of a batch is not
 //! sent again when the rest is retried; the encoded bodies are kept and are what is sent again.
+//!
+//! With several endpoints each has lanes of its own, so that a series always goes to the same one.
 //!
 //! A destination that takes a body but for some series (400, 413, 422) gets the body in halves, in place, until
 //! the series it does not take are known (`lane.rs`). One that does not read the version gets what is left in the one
@@ -27,15 +29,15 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use sluice_client::{
-    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, SendError, Slices,
+    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, SendError, Sign, Slices,
 };
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::{Counter, Registry};
 use tokio::task::JoinSet;
 
-use crate::body::Body;
+use crate::body::{Body, Format};
 use crate::dropped::Reason;
-use crate::encoder::Encoder;
+use crate::encoder::{Encoder, EncoderSettings};
 use crate::transcode::Outcome;
 
 pub(crate) use classify::WRITTEN;
@@ -43,9 +45,9 @@ use formats::Formats;
 use lane::{Lane, LaneEnd};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
 
-/// Batches that are kept in their encoded form between attempts: one for each pipeline that the exporter is in, of
+/// Batches that are kept in their encoded form, before and between attempts: two for each pipeline that the exporter is in, of
 /// which there are rarely two.
-const MAX_PENDING: usize = 4;
+const MAX_PENDING: usize = 8;
 
 /// Batches from this size on are encoded off the reactor, where there is another core to do it: some 2 ms of work.
 const OFF_REACTOR_FROM_BYTES: usize = 1 << 20;
@@ -61,18 +63,58 @@ pub struct RemoteWriteExporter(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     id: String,
-    client: Client,
-    path: PathAndQuery,
+    /// One for each endpoint; lane number n goes to the n-th, counted round.
+    shards: Vec<Shard>,
     headers: HeaderMap,
     credentials: Credentials,
+    signer: Option<Arc<dyn Sign>>,
     egress: Egress,
     timeout: Duration,
     max_request_bytes: usize,
     /// One for all batches: it has the totals of series of delta temporality.
     encoder: Arc<tokio::sync::Mutex<Encoder>>,
-    formats: Formats,
     pending: Mutex<Vec<Pending>>,
     metrics: Metrics,
+}
+
+/// One endpoint: its connections, and what it reads.
+#[derive(Debug)]
+struct Shard {
+    client: Client,
+    url: String,
+    path: PathAndQuery,
+    formats: Formats,
+}
+
+impl Shard {
+    fn new(
+        endpoint: &str,
+        authority: Option<&str>,
+        options: &RemoteWriteExporterOptions,
+    ) -> Result<Self, ExporterError> {
+        let mut destination = Destination::parse(endpoint, false, 80)?;
+        let written = std::mem::replace(&mut destination.path, "/".to_owned());
+        let path = written
+            .parse()
+            .map_err(|error: http::uri::InvalidUri| ExporterError::Path(error.to_string()))?;
+        if let Some(authority) = authority {
+            authority.clone_into(&mut destination.authority);
+        }
+        let client = Client::new(ClientSettings {
+            destination,
+            tls: options.tls.clone(),
+            connect: options.connect.clone(),
+            protocol: sluice_client::Protocol::Http1,
+            http1: options.http1.clone(),
+            http2: sluice_client::Http2Settings::default(),
+        })?;
+        Ok(Self {
+            client,
+            url: endpoint.to_owned(),
+            path,
+            formats: Formats::new(options.encoder.format),
+        })
+    }
 }
 
 /// What is left to send of a batch.
@@ -169,34 +211,25 @@ impl RemoteWriteExporter {
             headers.remove(name);
         });
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-        let mut destination = Destination::parse(&options.endpoint, false, 80)?;
-        let written = std::mem::replace(&mut destination.path, "/".to_owned());
-        let path = written
-            .parse()
-            .map_err(|error: http::uri::InvalidUri| ExporterError::Path(error.to_string()))?;
-        if let Some(authority) = authority {
-            destination.authority = authority;
-        }
         options.check_labels()?;
-        let client = Client::new(ClientSettings {
-            destination,
-            tls: options.tls,
-            connect: options.connect,
-            protocol: sluice_client::Protocol::Http1,
-            http1: options.http1,
-            http2: sluice_client::Http2Settings::default(),
-        })?;
+        let endpoints = std::iter::once(&options.endpoint).chain(&options.shard_endpoints);
+        let shards: Vec<Shard> = endpoints
+            .map(|endpoint| Shard::new(endpoint, authority.as_deref(), &options))
+            .collect::<Result<_, _>>()?;
+        let encoder = EncoderSettings {
+            lanes: options.encoder.lanes.max(1) * shards.len(),
+            ..options.encoder
+        };
         Ok(Self(Arc::new(Inner {
             id: id.to_owned(),
-            client,
-            path,
+            shards,
             headers,
             credentials: Credentials::new(options.auth).map_err(ExporterError::Auth)?,
+            signer: options.signer,
             egress: Egress::new(options.egress),
             timeout: options.timeout,
             max_request_bytes: options.max_request_bytes,
-            formats: Formats::new(options.encoder.format),
-            encoder: Arc::new(tokio::sync::Mutex::new(Encoder::new(options.encoder))),
+            encoder: Arc::new(tokio::sync::Mutex::new(Encoder::new(encoder))),
             pending: Mutex::new(Vec::new()),
             metrics: Metrics::new(registry, id),
         })))
@@ -258,12 +291,15 @@ impl RemoteWriteExporter {
                 message: None,
             };
         };
-        let mut kept = inner.pending.lock();
-        if kept.len() >= MAX_PENDING {
-            kept.remove(0);
-        }
-        kept.push(pending);
+        inner.keep(pending);
         end.verdict()
+    }
+
+    /// Encodes the batch that will be sent next, so that the destination need not wait for that.
+    async fn encode_ahead(&self, batch: &Batch) {
+        if let Ok(pending) = self.encode(batch).await {
+            self.0.keep(pending);
+        }
     }
 
     async fn encode(&self, batch: &Batch) -> Result<Pending, Verdict> {
@@ -271,7 +307,7 @@ impl RemoteWriteExporter {
         let mut room = inner.egress.reserve(batch.bytes() / EXPECTED_PART).await;
         let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
         let mut encoder = inner.encoder.clone().lock_owned().await;
-        encoder.set_format(inner.formats.current());
+        encoder.set_format(inner.format());
         let work = move || {
             let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
             let encoded = encoder.encode(&slices);
@@ -294,13 +330,24 @@ impl RemoteWriteExporter {
         inner.tell(&outcome);
         Ok(Pending {
             parts,
-            lanes: lanes.into_iter().map(Lane::new).collect(),
+            lanes: (0..)
+                .zip(lanes)
+                .map(|(number, bodies)| Lane::new(number, bodies))
+                .collect(),
             rejected: outcome.dropped.total(),
         })
     }
 }
 
 impl Inner {
+    fn keep(&self, pending: Pending) {
+        let mut kept = self.pending.lock();
+        if kept.len() >= MAX_PENDING {
+            kept.remove(0);
+        }
+        kept.push(pending);
+    }
+
     /// Counts what came of a batch, and says the first time that something is dropped or collides.
     fn tell(&self, outcome: &Outcome) {
         for (reason, counter) in Reason::ALL.into_iter().zip(&self.metrics.dropped) {
@@ -339,16 +386,31 @@ impl Inner {
         }
     }
 
-    /// Sends one body once.
-    async fn post(&self, body: &Body) -> Result<Answer, SendError> {
+    /// What bodies are made in: what is configured, as long as one endpoint reads it; the others get theirs converted.
+    fn format(&self) -> Format {
+        let mut formats = self.shards.iter().map(|shard| shard.formats.current());
+        formats.find(|format| *format != Format::V1).unwrap_or_default()
+    }
+
+    /// The endpoint of a lane.
+    fn shard(&self, lane: usize) -> &Shard {
+        &self.shards[lane % self.shards.len()]
+    }
+
+    /// Sends one body of a lane once.
+    async fn post(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
         let mut headers = self.headers.clone();
         formats::put_headers(&mut headers, body.format);
         if let Some(value) = self.credentials.header()? {
             headers.insert(AUTHORIZATION, value);
         }
-        self.client
+        if let Some(signer) = &self.signer {
+            signer.sign(&shard.url, &mut headers, body.bytes.clone()).await?;
+        }
+        shard
+            .client
             .post(
-                &self.path,
+                &shard.path,
                 headers,
                 &Slices::from(body.bytes.clone()),
                 self.timeout,
@@ -362,12 +424,16 @@ impl Exporter for RemoteWriteExporter {
         Box::pin(self.send(batch))
     }
 
+    fn prepare<'a>(&'a self, batch: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(self.encode_ahead(batch))
+    }
+
     fn max_request_bytes(&self) -> usize {
         self.0.max_request_bytes
     }
 
     fn shutdown<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        self.0.client.close();
+        self.0.shards.iter().for_each(|shard| shard.client.close());
         Box::pin(async {})
     }
 }

@@ -26,6 +26,28 @@ pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
     fold(state ^ u64::from_le_bytes(tail), B)
 }
 
+/// A number to find a place by: twice as fast as [`hash`], and not to be added to others.
+#[inline]
+pub(crate) fn place(bytes: &[u8]) -> u64 {
+    let mix = |state: u64, pair: &[u8; 16]| {
+        let ([a, b], _) = pair.as_chunks::<8>() else {
+            return state;
+        };
+        fold(state ^ u64::from_le_bytes(*a), u64::from_le_bytes(*b) ^ A)
+    };
+    let (pairs, rest) = bytes.as_chunks::<16>();
+    let state = pairs.iter().fold(bytes.len() as u64 ^ B, mix);
+    match bytes.last_chunk::<16>() {
+        // Some of it has been mixed in already, which does no harm.
+        Some(last) => mix(state, last),
+        None => {
+            let mut padded = [0; 16];
+            padded[..rest.len()].copy_from_slice(rest);
+            mix(state, &padded)
+        }
+    }
+}
+
 /// The hash of a label whose name has the hash `name`.
 #[inline]
 pub(crate) fn label(name: u64, value: &[u8]) -> u64 {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::hash;
 use crate::mapping::Mapping;
 use crate::names::LabelNames;
+use crate::point_labels::PointLabels;
 use crate::protobuf::{put_delimited, put_varint};
 
 /// The label that holds the metric's name.
@@ -21,6 +22,8 @@ pub(crate) struct LabelName {
     /// The name's field and the key of the value's field in a 1.0 `Label`.
     pub head: Box<[u8]>,
     pub hash: u64,
+    /// What an attribute that it was made from begins with: the key's field of a `KeyValue`. Empty where there is none.
+    pub key: Box<[u8]>,
 }
 
 impl LabelName {
@@ -32,6 +35,16 @@ impl LabelName {
             text: text.into(),
             head: head.into(),
             hash: hash::hash(text.as_bytes(), 0),
+            key: Box::default(),
+        }
+    }
+
+    fn of_key(text: &str, key: &str) -> Self {
+        let mut field = Vec::with_capacity(key.len() + 2);
+        put_delimited(&mut field, 1, key.as_bytes());
+        Self {
+            key: field.into(),
+            ..Self::new(text)
         }
     }
 
@@ -50,7 +63,7 @@ impl LabelName {
 }
 
 /// An index into [`Names`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct NameId(u32);
 
 /// The label names made so far, by the keys they were made from.
@@ -93,7 +106,7 @@ impl Names {
             return *known;
         }
         let id = self.rule.of(key).map(|text| {
-            self.names.push(LabelName::new(&text));
+            self.names.push(LabelName::of_key(&text, key));
             NameId(self.names.len() as u32 - 1)
         });
         self.by_key.insert(key.into(), id);
@@ -122,6 +135,8 @@ pub(crate) struct Label {
     pub encoded: Box<[u8]>,
     pub value: Box<str>,
     pub hash: u64,
+    /// Labels of one number are the same; 0 says nothing.
+    pub serial: u64,
 }
 
 impl Label {
@@ -131,6 +146,7 @@ impl Label {
             encoded: Box::default(),
             value: Box::default(),
             hash: 0,
+            serial: 0,
         }
     }
 
@@ -141,6 +157,7 @@ impl Label {
             encoded: encoded.into(),
             value: value.into(),
             hash: hash::label(name.hash, value.as_bytes()),
+            serial: next_id(),
         }
     }
 }
@@ -206,16 +223,9 @@ impl Block {
     }
 
     /// The bytes of a run.
+    #[inline]
     pub fn run(&self, run: Run) -> &[u8] {
-        let start = self
-            .entries
-            .get(run.first as usize)
-            .map_or(0, |entry| entry.start);
-        let end = self
-            .entries
-            .get(run.end as usize - 1)
-            .map_or(0, |entry| entry.end);
-        &self.encoded[start as usize..end as usize]
+        &self.encoded[run.start as usize..run.stop as usize]
     }
 
     /// Hash and bytes of the labels of a run.
@@ -239,12 +249,8 @@ impl Block {
 
     /// The plan for data points with these keys; `None` when there is none yet.
     #[inline]
-    pub fn find_plan(&mut self, keys: &[&[u8]], extra: Extra) -> Option<usize> {
-        let fits = |plan: &Plan| {
-            plan.extra == extra
-                && plan.keys.len() == keys.len()
-                && plan.keys.iter().zip(keys).all(|(known, key)| **known == **key)
-        };
+    pub fn find_plan(&mut self, keys: &[NameId], extra: Extra) -> Option<usize> {
+        let fits = |plan: &Plan| plan.extra == extra && *plan.keys == *keys;
         if self.plans.get(self.last_plan).is_some_and(fits) {
             return Some(self.last_plan);
         }
@@ -294,6 +300,9 @@ impl Extra {
 pub(crate) struct Run {
     first: u32,
     end: u32,
+    /// Their bytes.
+    start: u32,
+    stop: u32,
 }
 
 /// What a part of a series is made of.
@@ -313,7 +322,8 @@ pub(crate) enum Slot {
 pub(crate) struct Plan {
     /// Tells it from every other plan of the process; never 0.
     pub id: u64,
-    keys: Box<[Box<[u8]>]>,
+    /// The attributes in the order they come in, by the names made from their keys: each key has its own.
+    keys: Box<[NameId]>,
     extra: Extra,
     pub slots: Vec<Slot>,
     /// The labels of a data point, in the order of their names: the index of the attribute, and the name.
@@ -326,11 +336,11 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// All labels are the point's own, the metric's name too; they come in order.
-    pub fn of_point(keys: &[&[u8]], names: &[NameId]) -> Self {
+    pub fn of_point(names: &[NameId]) -> Self {
         let slots = (0..names.len() as u32).map(Slot::Point);
         Self {
             id: next_id(),
-            keys: keys.iter().map(|key| Box::from(*key)).collect(),
+            keys: names.into(),
             slots: slots.collect(),
             point: (0..).zip(names.iter().copied()).collect(),
             ..Self::default()
@@ -342,7 +352,13 @@ impl Plan {
     }
 
     /// `labels` are the names of the data point's labels, each once, with the index of its attribute.
-    pub fn new(block: &Block, names: &Names, keys: &[&[u8]], labels: &[(u32, NameId)], extra: Extra) -> Self {
+    pub fn new(
+        block: &Block,
+        names: &Names,
+        keys: &[NameId],
+        labels: &[(u32, NameId)],
+        extra: Extra,
+    ) -> Self {
         // Of several labels with one name the first in this order counts.
         enum Source {
             Name,
@@ -365,7 +381,7 @@ impl Plan {
         sources.dedup_by(|later, first| later.0 == first.0);
         let mut plan = Plan {
             id: next_id(),
-            keys: keys.iter().map(|key| Box::from(*key)).collect(),
+            keys: keys.into(),
             extra,
             slots: Vec::new(),
             point: Vec::new(),
@@ -381,10 +397,15 @@ impl Plan {
                     plan.run_bytes += (entry.end - entry.start) as usize;
                     plan.run_hash = plan.run_hash.wrapping_add(entry.hash);
                     match plan.slots.last_mut() {
-                        Some(Slot::Run(run)) if run.end == index => run.end += 1,
+                        Some(Slot::Run(run)) if run.end == index => {
+                            run.end += 1;
+                            run.stop = entry.end;
+                        }
                         _ => plan.slots.push(Slot::Run(Run {
                             first: index,
                             end: index + 1,
+                            start: entry.start,
+                            stop: entry.end,
                         })),
                     }
                 }
@@ -401,60 +422,6 @@ impl Plan {
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-/// The labels of a data point itself, encoded, in the order of its plan.
-#[derive(Debug, Default)]
-pub(crate) struct PointLabels {
-    encoded: Vec<u8>,
-    /// Start of the label, and of its value; the label ends where the next one starts.
-    starts: Vec<(u32, u32)>,
-    pub hash: u64,
-}
-
-impl PointLabels {
-    pub fn clear(&mut self) {
-        self.encoded.clear();
-        self.starts.clear();
-        self.hash = 0;
-    }
-
-    #[inline]
-    pub fn push(&mut self, name: &LabelName, value: &[u8]) {
-        let start = self.encoded.len() as u32;
-        let at = name.put(&mut self.encoded, value);
-        self.starts.push((start, at as u32));
-        self.hash = self.hash.wrapping_add(hash::label(name.hash, value));
-    }
-
-    /// All of them end to end.
-    pub fn bytes(&self) -> usize {
-        self.encoded.len()
-    }
-
-    #[inline]
-    fn end(&self, index: usize) -> usize {
-        self.starts
-            .get(index + 1)
-            .map_or(self.encoded.len(), |(next, _)| *next as usize)
-    }
-
-    #[inline]
-    pub fn encoded(&self, index: u32) -> &[u8] {
-        let index = index as usize;
-        &self.encoded[self.starts[index].0 as usize..self.end(index)]
-    }
-
-    #[inline]
-    pub fn value_bytes(&self, index: u32) -> &[u8] {
-        let index = index as usize;
-        &self.encoded[self.starts[index].1 as usize..self.end(index)]
-    }
-
-    pub fn value(&self, index: u32) -> &str {
-        // What is pushed has been text before.
-        std::str::from_utf8(self.value_bytes(index)).unwrap_or_default()
-    }
 }
 
 /// The labels of one series, ready to be written.
@@ -493,6 +460,17 @@ impl<'a> SeriesLabels<'a> {
             Slot::Name => &self.name.encoded,
             Slot::Extra => self.extra.map_or(&[], |extra| &extra.encoded),
             Slot::Point(index) => self.point.encoded(index),
+        }
+    }
+
+    /// The number of the label in a slot, which no other label has; 0: it has none.
+    #[inline]
+    pub fn serial(&self, slot: Slot) -> u64 {
+        match slot {
+            Slot::Run(_) => 0,
+            Slot::Name => self.name.serial,
+            Slot::Extra => self.extra.map_or(0, |extra| extra.serial),
+            Slot::Point(index) => self.point.serial(index),
         }
     }
 

@@ -18,6 +18,7 @@ mod hash;
 mod labels;
 mod mapping;
 mod names;
+mod point_labels;
 mod protobuf;
 mod receiver;
 mod relabelled;

@@ -2,7 +2,8 @@
 
 use sluice_relabel::{Labels, Rules};
 
-use crate::labels::{Block, Extra, Label, METRIC_NAME, Names, Plan, PointLabels, SeriesLabels};
+use crate::labels::{Block, Extra, Label, METRIC_NAME, Names, Plan, SeriesLabels};
+use crate::point_labels::PointLabels;
 use crate::transcode::{About, Sample, Sink};
 
 /// Applies rules to every series. Without rules, series pass as they are.
@@ -55,18 +56,16 @@ impl Relabelled {
         if !self.rules.apply(&mut self.labels) || self.labels.get(METRIC_NAME).is_empty() {
             return None;
         }
-        self.point.clear();
-        let mut keys: Vec<&[u8]> = Vec::with_capacity(self.labels.len());
+        self.point.begin();
         let mut names = Vec::with_capacity(self.labels.len());
         for (name, value) in self.labels.iter() {
             let id = self.names.of(name)?;
-            self.point.push(self.names.get(id), value.as_bytes());
-            keys.push(name.as_bytes());
+            self.point.push(id, self.names.get(id), value.as_bytes());
             names.push(id);
         }
-        let plan = match self.block.find_plan(&keys, Extra::None) {
+        let plan = match self.block.find_plan(&names, Extra::None) {
             Some(found) => found,
-            None => self.block.keep_plan(Plan::of_point(&keys, &names)),
+            None => self.block.keep_plan(Plan::of_point(&names)),
         };
         Some(SeriesLabels {
             block: &self.block,

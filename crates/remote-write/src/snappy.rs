@@ -12,7 +12,7 @@ use crate::v1::Writer;
 const PREAMBLE_BYTES: usize = 5;
 
 /// The furthest back that a copy of three bytes reaches.
-const MAX_OFFSET: u64 = 65_535;
+pub(crate) const MAX_OFFSET: u64 = 65_535;
 
 /// Shorter repeats cost as much as they save.
 const MIN_COPY: usize = 4;
@@ -26,8 +26,9 @@ pub(crate) struct Block {
     out: Vec<u8>,
     /// Bytes so far, as they will be after decompression.
     plain: u64,
-    literal: Vec<u8>,
-    /// A copy that may still grow: how far back, and how long. Comes after `literal`, of which there is none then.
+    /// Where in `out` the bytes begin that are put as they are and may still become more, after a place for their tag; 0: there are none.
+    literal: usize,
+    /// A copy that may still grow: how far back, and how long. There is no literal then.
     copy: (u64, usize),
 }
 
@@ -36,7 +37,7 @@ impl Default for Block {
         Self {
             out: vec![0; PREAMBLE_BYTES],
             plain: 0,
-            literal: Vec::new(),
+            literal: 0,
             copy: (0, 0),
         }
     }
@@ -52,10 +53,15 @@ impl Block {
     /// Appends bytes.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
-        if self.copy.1 > 0 {
-            self.flush_copy();
+        if bytes.is_empty() {
+            return;
         }
-        self.literal.extend_from_slice(bytes);
+        if self.literal == 0 {
+            self.flush_copy();
+            self.out.push(0);
+            self.literal = self.out.len();
+        }
+        self.out.extend_from_slice(bytes);
         self.plain += bytes.len() as u64;
     }
 
@@ -76,47 +82,59 @@ impl Block {
         }
     }
 
+    /// Writes the tag before a literal; a long one needs more room than was left for it.
+    #[inline]
     fn flush_literal(&mut self) {
-        let len = self.literal.len();
-        if len == 0 {
+        let start = std::mem::take(&mut self.literal);
+        if start == 0 {
             return;
         }
-        let last = len - 1;
-        match last {
-            0..60 => self.out.push((last as u8) << 2),
-            60..0x100 => self.out.extend([60 << 2, last as u8]),
-            0x100..0x1_0000 => {
-                self.out.push(61 << 2);
-                self.out.extend((last as u16).to_le_bytes());
-            }
-            _ => {
-                self.out.push(63 << 2);
-                self.out.extend((last as u32).to_le_bytes());
-            }
+        let last = self.out.len() - start - 1;
+        if last < 60 {
+            self.out[start - 1] = (last as u8) << 2;
+        } else {
+            self.flush_long_literal(start, last);
         }
-        self.out.extend_from_slice(&self.literal);
-        self.literal.clear();
     }
 
+    #[cold]
+    fn flush_long_literal(&mut self, start: usize, last: usize) {
+        let (tag, len_bytes) = match last {
+            0..0x100 => (60, 1),
+            0x100..0x1_0000 => (61, 2),
+            _ => (63, 4),
+        };
+        self.out[start - 1] = tag << 2;
+        let len = (last as u32).to_le_bytes();
+        self.out.splice(start..start, len.into_iter().take(len_bytes));
+    }
+
+    #[inline]
     fn flush_copy(&mut self) {
         let (back, mut left) = std::mem::take(&mut self.copy);
-        while left > 0 {
-            // What is left after a full element is never too short for one of its own.
-            let len = match left {
-                0..=MAX_COPY => left,
-                n if n < MAX_COPY + MIN_COPY => MAX_COPY - MIN_COPY,
-                _ => MAX_COPY,
-            };
-            if (MIN_COPY..12).contains(&len) && back < 2048 {
-                self.out.extend([
-                    1 | ((len - MIN_COPY) as u8) << 2 | ((back >> 8) as u8) << 5,
-                    back as u8,
-                ]);
-            } else {
-                let [low, high] = (back as u16).to_le_bytes();
-                self.out.extend([2 | ((len - 1) as u8) << 2, low, high]);
+        let [low, high] = (back as u16).to_le_bytes();
+        // What is left after a full element is never too short for one of its own.
+        if left >= MAX_COPY + MIN_COPY {
+            let full = (left - MIN_COPY) / MAX_COPY;
+            left -= full * MAX_COPY;
+            let at = self.out.len();
+            self.out.resize(at + 3 * full, 0);
+            for element in self.out[at..].as_chunks_mut::<3>().0 {
+                *element = [2 | ((MAX_COPY - 1) as u8) << 2, low, high];
             }
-            left -= len;
+        }
+        if left > MAX_COPY {
+            const LEN: usize = MAX_COPY - MIN_COPY;
+            self.out
+                .extend_from_slice(&[2 | ((LEN - 1) as u8) << 2, low, high]);
+            left -= LEN;
+        }
+        if (MIN_COPY..12).contains(&left) && back < 2048 {
+            self.out
+                .extend_from_slice(&[1 | ((left - MIN_COPY) as u8) << 2 | high << 5, low]);
+        } else if left > 0 {
+            self.out
+                .extend_from_slice(&[2 | ((left - 1) as u8) << 2, low, high]);
         }
     }
 

@@ -155,9 +155,10 @@ impl Transcoder {
     /// Forgets what has grown beyond its limit.
     fn make_room(&mut self) {
         if self.names.is_full() {
-            // Plans hold on to names by their index.
+            // Plans and labels hold on to names by their index.
             self.names.clear();
             self.blocks.clear();
+            self.reader.forget();
         }
         self.families.make_room();
         self.bounds.make_room();

@@ -1,14 +1,15 @@
 //! Remote write 1.0: bodies of `prometheus.WriteRequest`, written compressed.
 //!
-//! In 1.0 every series spells out all its labels, and most of them are those of the series before. So a lane remembers where
-//! the parts of its last series stand in the body, and a part that is the same is written as a repeat of those bytes (see
-//! [`crate::snappy`]): what a series costs is what is new in it.
+//! In 1.0 every series spells out all its labels, and most of them are those of a series before. So a lane remembers where
+//! the parts of the last series of each plan stand in the body, and where each label stood last, and what has been there is written as
+//! a repeat of those bytes (see [`crate::snappy`]): what a series costs is what is new in it.
 
 use std::collections::HashSet;
 
 use crate::body::{Body, Format, Lanes, Written};
-use crate::labels::{Run, SeriesLabels, Slot};
+use crate::labels::{Plan, Run, SeriesLabels, Slot};
 use crate::protobuf::{put_delimited, put_double, put_uint, put_varint, varint_len};
+use crate::snappy::MAX_OFFSET;
 use crate::transcode::{About, Sample, Sink, Value};
 use crate::v2::common_prefix;
 
@@ -55,37 +56,60 @@ struct Metadata {
 }
 
 /// One lane's body so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lane<W> {
     body: W,
+    /// Bytes of the bodies before this one: positions that are remembered count from the first body, so that those of bodies
+    /// that are finished are never taken for one in this.
+    base: u64,
     written: Written,
     finished: Vec<Body>,
-    last: Last,
+    /// Key and length of the series written last, and where they stand.
+    head: Vec<u8>,
+    head_at: u64,
+    last_sample: Option<LastSample>,
+    /// The last series of each plan, by the plan's id.
+    last: Box<[Last; LAST]>,
+    seen: Box<[Seen]>,
     places: Places,
 }
 
-/// The parts of the series written last, and where they stand.
+/// Plans of which the last series is remembered: a histogram's series are of two, and metrics with several sets of keys take turns.
+const LAST: usize = 16;
+
+/// The last series of a plan: its parts, and where they stand.
 #[derive(Debug, Default)]
 struct Last {
     /// Of its plan; 0: there is none.
     plan: u64,
-    start: u64,
-    head: Vec<u8>,
     parts: Vec<Part>,
-    /// The bytes of the parts that are no runs.
-    bytes: Vec<u8>,
-    has_sample: bool,
-    sample: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LastSample {
+    position: u64,
     value: [u8; 8],
     timestamp: i64,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Labels of which the last place is remembered, by their number.
+const SEEN: usize = 1024;
+
+/// Where a label stood last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    serial: u64,
+    /// Of the series that it stood in.
+    plan: u64,
+    position: u64,
+}
+
+#[derive(Debug, Default)]
 struct Part {
     position: u64,
-    /// In [`Last::bytes`]; of a run nothing.
-    start: u32,
-    end: u32,
+    serial: u64,
+    /// Of what is no run.
+    bytes: Vec<u8>,
 }
 
 /// Where labels of blocks stand: for series whose plan is not the last one's.
@@ -149,7 +173,7 @@ impl Default for Places {
 impl<W: Writer> V1<W> {
     pub fn new(lanes: usize, max_bytes: usize, metadata: bool) -> Self {
         Self {
-            lanes: (0..lanes.max(1)).map(|_| Lane::default()).collect(),
+            lanes: (0..lanes.max(1)).map(|_| Lane::new()).collect(),
             max_bytes: max_bytes as u64,
             metadata: metadata.then(Metadata::default),
             beside: Vec::new(),
@@ -174,17 +198,35 @@ impl<W: Writer> V1<W> {
 }
 
 impl<W: Writer> Lane<W> {
+    fn new() -> Self {
+        Self {
+            body: W::default(),
+            // Positions before it are those of nothing.
+            base: 1,
+            written: Written::default(),
+            finished: Vec::new(),
+            head: Vec::new(),
+            head_at: 0,
+            last_sample: None,
+            last: Box::default(),
+            seen: vec![Seen::default(); SEEN].into(),
+            places: Places::default(),
+        }
+    }
+
     fn finish(&mut self) {
         if self.body.position() == 0 {
             return;
         }
+        self.base += self.body.position();
         self.finished.push(Body {
             bytes: self.body.finish(),
             written: std::mem::take(&mut self.written),
             format: W::FORMAT,
         });
-        self.last.plan = 0;
-        self.last.has_sample = false;
+        self.head.clear();
+        self.last_sample = None;
+        self.last.iter_mut().for_each(|last| last.plan = 0);
         self.places.clear();
     }
 
@@ -201,70 +243,102 @@ impl<W: Writer> Lane<W> {
         head[head_len] = left as u8;
         let head = &head[..=head_len];
         let start = self.body.position();
-        if self.last.plan != 0 && self.last.head == head {
-            self.body.put_again(head, self.last.start);
+        if self.head == head {
+            self.body.put_again(head, self.head_at);
         } else {
             self.body.put(head);
-            self.last.head.clear();
-            self.last.head.extend_from_slice(head);
+            self.head.clear();
+            self.head.extend_from_slice(head);
         }
-        self.last.start = start;
-        if self.last.plan == labels.plan.id {
+        self.head_at = start;
+        if self.last[place_of(labels.plan)].plan == labels.plan.id {
             self.put_like_last(labels);
         } else {
             self.put_anew(labels);
         }
     }
 
-    /// The series is laid out like the one before.
+    /// There is a series of the same plan in this body: the last one is repeated as far as it is the same. A label that
+    /// is another is repeated from where it stood last, and what follows from there too.
     #[inline]
     fn put_like_last(&mut self, labels: &SeriesLabels<'_>) {
-        let last = &mut self.last;
-        let mut kept = 0;
-        for (slot, part) in labels.plan.slots.iter().zip(&mut last.parts) {
-            let position = self.body.position();
+        let plan = labels.plan.id;
+        // Where an older series of the same plan goes on that a label was repeated from.
+        let mut source = None;
+        for (slot, part) in labels
+            .plan
+            .slots
+            .iter()
+            .zip(&mut self.last[place_of(labels.plan)].parts)
+        {
             let bytes = labels.slot(*slot);
-            if let Slot::Run(_) = slot {
-                self.body.put_again(bytes, part.position);
-                part.position = position;
+            let position = self.body.position();
+            let last_position = std::mem::replace(&mut part.position, position);
+            if let Slot::Run(run) = slot {
+                let from = source.unwrap_or(last_position);
+                if position - from <= MAX_OFFSET {
+                    self.body.put_again(bytes, from);
+                } else {
+                    put_run(&mut self.body, &mut self.places, labels, *run);
+                }
+                source = source.map(|source| source + bytes.len() as u64);
                 continue;
             }
-            let (start, end) = (part.start as usize, part.end as usize);
-            let before = &last.bytes[start..end];
-            let same = common_prefix(before, bytes);
-            self.body.put_again(&bytes[..same], part.position);
-            self.body.put(&bytes[same..]);
-            part.position = position;
-            if kept == start && before.len() == bytes.len() {
-                last.bytes[start + same..end].copy_from_slice(&bytes[same..]);
-                kept = end;
-            } else {
-                // What comes after has moved.
-                kept = usize::MAX;
+            let serial = labels.serial(*slot);
+            let seen = Seen {
+                serial,
+                plan,
+                position: self.base + position,
+            };
+            let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], seen);
+            if serial != 0 && serial == part.serial {
+                source = None;
+                self.body.put_again(bytes, last_position);
+                continue;
             }
-        }
-        if kept == usize::MAX {
-            last.remember(labels);
+            if serial != 0 && serial == seen.serial && seen.position >= self.base {
+                let from = seen.position - self.base;
+                source = (seen.plan == plan).then_some(from + bytes.len() as u64);
+                self.body.put_again(bytes, from);
+            } else {
+                source = None;
+                let same = common_prefix(&part.bytes, bytes);
+                self.body.put_again(&bytes[..same], last_position);
+                self.body.put(&bytes[same..]);
+            }
+            part.serial = serial;
+            part.bytes.clear();
+            part.bytes.extend_from_slice(bytes);
         }
     }
 
     #[cold]
     fn put_anew(&mut self, labels: &SeriesLabels<'_>) {
-        let last = &mut self.last;
+        let last = &mut self.last[place_of(labels.plan)];
         last.plan = labels.plan.id;
-        last.parts.clear();
-        for slot in &labels.plan.slots {
-            last.parts.push(Part {
-                position: self.body.position(),
-                start: 0,
-                end: 0,
-            });
-            match slot {
-                Slot::Run(run) => put_run(&mut self.body, &mut self.places, labels, *run),
-                slot => self.body.put(labels.slot(*slot)),
+        last.parts.resize_with(labels.plan.slots.len(), Part::default);
+        for (slot, part) in labels.plan.slots.iter().zip(&mut last.parts) {
+            part.position = self.body.position();
+            if let Slot::Run(run) = slot {
+                put_run(&mut self.body, &mut self.places, labels, *run);
+                continue;
+            }
+            let bytes = labels.slot(*slot);
+            part.serial = labels.serial(*slot);
+            part.bytes.clear();
+            part.bytes.extend_from_slice(bytes);
+            let seen = Seen {
+                serial: part.serial,
+                plan: last.plan,
+                position: self.base + part.position,
+            };
+            let seen = std::mem::replace(&mut self.seen[part.serial as usize % SEEN], seen);
+            if part.serial != 0 && part.serial == seen.serial && seen.position >= self.base {
+                self.body.put_again(bytes, seen.position - self.base);
+            } else {
+                self.body.put(bytes);
             }
         }
-        last.remember(labels);
     }
 
     /// Writes a sample; `labels` have just been written.
@@ -286,35 +360,28 @@ impl<W: Writer> Lane<W> {
         message[end] = left as u8;
         end += 1;
         let position = self.body.position();
-        let last = &mut self.last;
-        if !last.has_sample || timestamp_ms != last.timestamp {
-            self.body.put(&message[..end]);
-        } else if value == last.value {
-            self.body.put_again(&message[..end], last.sample);
-        } else {
-            self.body.put_again(&message[..3], last.sample);
-            self.body.put(&message[3..11]);
-            self.body.put_again(&message[11..end], last.sample + 11);
+        let sample = LastSample {
+            position,
+            value,
+            timestamp: timestamp_ms,
+        };
+        match self.last_sample.replace(sample) {
+            Some(last) if last.timestamp == timestamp_ms && last.value == value => {
+                self.body.put_again(&message[..end], last.position);
+            }
+            Some(last) if last.timestamp == timestamp_ms => {
+                self.body.put_again(&message[..3], last.position);
+                self.body.put(&message[3..11]);
+                self.body.put_again(&message[11..end], last.position + 11);
+            }
+            _ => self.body.put(&message[..end]),
         }
-        last.has_sample = true;
-        last.sample = position;
-        last.value = value;
-        last.timestamp = timestamp_ms;
     }
 }
 
-impl Last {
-    /// Keeps the bytes of the parts that are no runs.
-    fn remember(&mut self, labels: &SeriesLabels<'_>) {
-        self.bytes.clear();
-        for (slot, part) in labels.plan.slots.iter().zip(&mut self.parts) {
-            part.start = self.bytes.len() as u32;
-            if !matches!(slot, Slot::Run(_)) {
-                self.bytes.extend_from_slice(labels.slot(*slot));
-            }
-            part.end = self.bytes.len() as u32;
-        }
-    }
+#[inline]
+fn place_of(plan: &Plan) -> usize {
+    plan.id as usize % LAST
 }
 
 /// Writes the labels of a run, each as a repeat where it stands already.

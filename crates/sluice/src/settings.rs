@@ -40,7 +40,8 @@ pub use exporters::{
     Balance, BodyEncoding, ClientKeepalive, Exporter, HttpProtocol, OtlpGrpcExporter, OtlpHttpExporter,
 };
 pub use extensions::{
-    BasicAuth, BasicClient, BearerTokenAuth, Extension, FileStorage, HealthBodies, HealthCheck, Zpages,
+    BasicAuth, BasicClient, BearerTokenAuth, Extension, FileStorage, HealthBodies, HealthCheck, SigV4Auth,
+    Zpages,
 };
 pub use htpasswd::Htpasswd;
 pub use id::ComponentId;
@@ -286,6 +287,7 @@ impl Settings {
                     "bearertokenauth" => {
                         extensions::bearertokenauth(node, path, report).map(Extension::BearerTokenAuth)
                     }
+                    "sigv4auth" => extensions::sigv4auth(node, path, report).map(Extension::SigV4Auth),
                     _ => extensions::file_storage(node, path, report).map(Extension::FileStorage),
                 };
                 keep(&mut self.extensions, id, extension, used);

@@ -1,22 +1,15 @@
 //! S3 and stores that speak its protocol: one conditional PUT a file, over sluice's own HTTP client.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use http::uri::PathAndQuery;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, ClientOptions, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload,
-    RetryConfig,
+    Attribute, Attributes, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, RetryConfig,
 };
-use parking_lot::Mutex;
-use sluice_client::{Client, ClientSettings, ClientTls, Destination, Phase, Protocol, SendError, Slices};
+use sluice_aws::Connector;
+use sluice_client::ClientTls;
 
 use super::spool::Finished;
 use super::store::Sent;
@@ -201,98 +194,5 @@ fn read(path: &std::path::Path) -> std::io::Result<PutPayload> {
             return Ok(pieces.into_iter().collect());
         }
         pieces.push(bytes::Bytes::from(piece));
-    }
-}
-
-/// Makes clients of the store, and of whoever gives out credentials.
-#[derive(Debug)]
-struct Connector {
-    timeout: Duration,
-    tls: ClientTls,
-}
-
-impl HttpConnector for Connector {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Http {
-            timeout: self.timeout,
-            tls: self.tls.clone(),
-            clients: Mutex::default(),
-        }))
-    }
-}
-
-/// sluice's client behind the interface of `object_store`, one for each origin that is asked.
-#[derive(Debug)]
-struct Http {
-    timeout: Duration,
-    tls: ClientTls,
-    clients: Mutex<HashMap<String, Arc<Client>>>,
-}
-
-impl Http {
-    fn client(&self, uri: &http::Uri) -> Result<Arc<Client>, HttpError> {
-        let origin = format!(
-            "{}://{}",
-            uri.scheme_str().unwrap_or("https"),
-            uri.authority().map_or("", |authority| authority.as_str())
-        );
-        let mut clients = self.clients.lock();
-        if let Some(client) = clients.get(&origin) {
-            return Ok(client.clone());
-        }
-        let destination = Destination::parse(&origin, true, 443)
-            .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
-        let mut settings = ClientSettings::new(destination, Protocol::Http1);
-        settings.tls = self.tls.clone();
-        let client = Client::new(settings).map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
-        Ok(clients.entry(origin).or_insert(Arc::new(client)).clone())
-    }
-}
-
-#[async_trait]
-impl HttpService for Http {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let client = self.client(request.uri())?;
-        let path = match request.uri().path_and_query() {
-            Some(path) => path.clone(),
-            None => PathAndQuery::from_static("/"),
-        };
-        let (head, body) = request.into_parts();
-        let mut headers = head.headers;
-        // Both are the client's to say.
-        headers.remove(http::header::HOST);
-        headers.remove(http::header::CONTENT_LENGTH);
-        let body = Slices::new(frames(body).await);
-        let answer = client
-            .send(head.method, &path, headers, &body, self.timeout)
-            .await
-            .map_err(|error| HttpError::new(kind_of(&error), error))?;
-        let mut response = HttpResponse::new(answer.body.into());
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
-        Ok(response)
-    }
-}
-
-/// The pieces of a body; all of them are there already.
-async fn frames(body: object_store::client::HttpRequestBody) -> Vec<bytes::Bytes> {
-    use http_body_util::BodyExt;
-    let mut body = body;
-    let mut pieces = Vec::new();
-    while let Some(Ok(frame)) = body.frame().await {
-        pieces.extend(frame.into_data());
-    }
-    pieces
-}
-
-fn kind_of(error: &SendError) -> HttpErrorKind {
-    match error {
-        SendError::Timeout {
-            phase: Phase::Connecting,
-            ..
-        } => HttpErrorKind::Connect,
-        SendError::Timeout { .. } => HttpErrorKind::Timeout,
-        SendError::Lost(_) => HttpErrorKind::Interrupted,
-        _ => HttpErrorKind::Connect,
     }
 }

@@ -25,6 +25,7 @@ const MAX_CUTS_IN_VAIN: u32 = 24;
 /// What a lane has to send of a batch.
 #[derive(Debug)]
 pub(super) struct Lane {
+    number: usize,
     work: VecDeque<Work>,
     cuts: u32,
     refused_series: u64,
@@ -87,9 +88,10 @@ impl LaneEnd {
 }
 
 impl Lane {
-    pub fn new(bodies: Vec<Body>) -> Self {
+    pub fn new(number: usize, bodies: Vec<Body>) -> Self {
         let work = bodies.into_iter().map(|body| Work { body, at_fault: None });
         Self {
+            number,
             work: work.collect(),
             cuts: 0,
             refused_series: 0,
@@ -137,7 +139,8 @@ impl Lane {
     }
 
     async fn post(&mut self, mut work: Work, inner: &Inner) -> Option<LaneEnd> {
-        if let Some(body) = inner.formats.fit(&work.body) {
+        let shard = inner.shard(self.number);
+        if let Some(body) = shard.formats.fit(&work.body) {
             self.left_out(work.body.written, body.written, inner);
             if body.written.series == 0 {
                 return None;
@@ -145,11 +148,11 @@ impl Lane {
             work.body = body;
         }
         let Body { format, written, .. } = work.body;
-        let proven = inner.formats.is_proven(format);
-        match settled(inner.post(&work.body).await, format, written, proven) {
+        let proven = shard.formats.is_proven(format);
+        match settled(inner.post(shard, &work.body).await, format, written, proven) {
             Settled::Taken => {
                 self.took(inner);
-                inner.formats.prove(format);
+                shard.formats.prove(format);
                 inner.metrics.samples.add(written.points());
                 None
             }
@@ -158,7 +161,7 @@ impl Lane {
                 reason,
             } => {
                 self.took(inner);
-                inner.formats.prove(format);
+                shard.formats.prove(format);
                 inner.metrics.samples.add(taken.points());
                 let lost = [
                     written.samples.saturating_sub(taken.samples),
@@ -181,8 +184,8 @@ impl Lane {
                 None
             }
             Settled::OtherFormat { reason } => {
-                inner.formats.fall_back(format, &inner.id, &reason);
-                match inner.formats.fit(&work.body) {
+                shard.formats.fall_back(format, &inner.id, &reason);
+                match shard.formats.fit(&work.body) {
                     Some(_) => self.work.push_front(work),
                     // Never of a body of ours; but it must not be sent for ever.
                     None => self.refuse(&work.body, &reason, inner),

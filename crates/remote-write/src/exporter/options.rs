@@ -1,10 +1,11 @@
 //! What an exporter is made from, and what can be wrong with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluice_client::{
-    Auth, ClientTls, ConnectSettings, EgressPool, Http1Settings, InvalidEndpoint, SendError, TlsError,
+    Auth, ClientTls, ConnectSettings, EgressPool, Http1Settings, InvalidEndpoint, SendError, Sign, TlsError,
 };
 
 use crate::encoder::EncoderSettings;
@@ -47,12 +48,16 @@ pub enum ExporterError {
 pub struct RemoteWriteExporterOptions {
     /// The whole URL, path included.
     pub endpoint: String,
+    /// More URLs: series are shared out among all of them by their labels.
+    pub shard_endpoints: Vec<String>,
     /// TLS, for `https`.
     pub tls: ClientTls,
     /// Sent with every request; those of the protocol cannot be changed.
     pub headers: Vec<(String, String)>,
     /// Credentials.
     pub auth: Auth,
+    /// Signs every request.
+    pub signer: Option<Arc<dyn Sign>>,
     /// Memory for the bodies, until they are taken.
     pub egress: EgressPool,
     /// Everything one request does, connecting included.
@@ -71,9 +76,11 @@ impl Default for RemoteWriteExporterOptions {
     fn default() -> Self {
         Self {
             endpoint: String::new(),
+            shard_endpoints: Vec::new(),
             tls: ClientTls::default(),
             headers: Vec::new(),
             auth: Auth::None,
+            signer: None,
             egress: EgressPool::default(),
             // Prometheus's own remote_timeout.
             timeout: Duration::from_secs(30),

@@ -433,6 +433,50 @@ async fn a_destination_gets_what_it_reads() {
     }
 }
 
+/// Scenario: three endpoints, of which one reads 1.0 only and one fails for a while; five rounds of 300 series as 2.0.
+/// Guarantees: each series goes to one of them, always the same, in order; each gets its share, in what it reads; what was taken is
+/// not sent again because of another endpoint.
+#[tokio::test]
+async fn series_are_shared_out_over_endpoints() {
+    const ALL_WRITTEN: &str = "204 No Content\r\nx-prometheus-remote-write-samples-written: 1000\r\n";
+    let (reads_all, first) = destination_of_formats(|_, _| ALL_WRITTEN).await;
+    let (reads_old, second) = destination_of_formats(|got, _| match got.format {
+        Format::V1 => TAKEN,
+        _ => "415 Unsupported Media Type\r\n",
+    })
+    .await;
+    let (fails, third) = destination_of_formats(|got, _| match got.number {
+        4..12 => "503 Service Unavailable\r\n",
+        _ => ALL_WRITTEN,
+    })
+    .await;
+    let mut options = RemoteWriteExporterOptions {
+        endpoint: reads_all,
+        shard_endpoints: vec![reads_old, fails],
+        ..Default::default()
+    };
+    options.encoder.lanes = 2;
+    options.encoder.format = Format::V2;
+    let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+    for round in 0..5 {
+        let batch = batch(0..300, f64::from(round));
+        let mut verdict = exporter.export(&batch).await;
+        while let Verdict::Retry { .. } = verdict {
+            verdict = exporter.export(&batch).await;
+        }
+        assert_eq!(verdict, delivered(0));
+    }
+    let want: Vec<f64> = (0..5).map(f64::from).collect();
+    let mut all = 0;
+    for seen in [first, second, third] {
+        let taken = seen.taken.lock();
+        assert!((60..140).contains(&taken.len()), "{}", taken.len());
+        assert!(taken.values().all(|values| *values == want));
+        all += taken.len();
+    }
+    assert_eq!(all, 300);
+}
+
 /// Scenario: VictoriaMetrics takes zstd, and then a series it does not like comes.
 /// Guarantees: its headers; a 400 is about the series now, which is found, and zstd goes on.
 #[tokio::test]

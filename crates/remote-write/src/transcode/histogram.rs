@@ -86,8 +86,18 @@ fn bound_label(name: &LabelName, bound: f64) -> Label {
     Label::new(name, &text)
 }
 
+/// What a `HistogramDataPoint` says beside its attributes.
+#[derive(Debug, Default)]
+pub(super) struct HistogramPoint<'a> {
+    pub head: Head<'a>,
+    pub count: u64,
+    pub sum: Option<f64>,
+    pub counts: Vec<u64>,
+    pub bounds: Vec<f64>,
+}
+
 /// Appends the eight-byte values of a repeated field, packed or not.
-pub(super) fn eight_bytes<T>(field: &Field<'_>, out: &mut Vec<T>, read: impl Fn(u64) -> T) {
+fn eight_bytes<T>(field: &Field<'_>, out: &mut Vec<T>, read: impl Fn(u64) -> T) {
     match field.bytes() {
         Some(packed) => {
             let (values, _) = packed.as_chunks::<8>();
@@ -98,36 +108,60 @@ pub(super) fn eight_bytes<T>(field: &Field<'_>, out: &mut Vec<T>, read: impl Fn(
 }
 
 impl Context<'_> {
+    /// Reads a `HistogramDataPoint`.
+    pub(super) fn read_histogram<'a>(
+        &mut self,
+        raw: &'a [u8],
+        attributes: &mut Attributes<'a>,
+        point: &mut HistogramPoint<'a>,
+    ) {
+        attributes.clear(self.reader);
+        let HistogramPoint {
+            head,
+            count,
+            sum,
+            counts,
+            bounds,
+        } = point;
+        head.clear();
+        counts.clear();
+        bounds.clear();
+        (*count, *sum) = (0, None);
+        for field in Fields::of(raw) {
+            match field.number {
+                2 => head.start = field.fixed64().unwrap_or(0),
+                3 => head.time = field.fixed64().unwrap_or(0),
+                4 => *count = field.fixed64().unwrap_or(0),
+                5 => *sum = field.fixed64().map(f64::from_bits).or(*sum),
+                6 => eight_bytes(&field, counts, |bits| bits),
+                7 => eight_bytes(&field, bounds, f64::from_bits),
+                8 => head.exemplars.extend(field.bytes()),
+                9 => {
+                    if let Some(raw) = field.bytes() {
+                        attributes.push(raw, self.names, self.reader);
+                    }
+                }
+                10 => head.flags = field.varint().unwrap_or(0),
+                _ => {}
+            }
+        }
+        self.targets.saw(head.time);
+    }
+
     pub(super) fn histograms(&mut self, walk: &Walk<'_, '_>, sink: &mut impl Sink) {
         let mut attributes = Attributes::default();
-        let mut head = Head::default();
-        let (mut counts, mut bounds): (Vec<u64>, Vec<f64>) = (Vec::new(), Vec::new());
+        let mut read = HistogramPoint::default();
         let infinite = self.bounds.infinite.clone();
         for point in walk.data.points() {
-            attributes.clear(self.reader);
-            head.clear();
-            counts.clear();
-            bounds.clear();
-            let (mut count, mut sum) = (0, None);
-            for field in Fields::of(point.raw()) {
-                match field.number {
-                    2 => head.start = field.fixed64().unwrap_or(0),
-                    3 => head.time = field.fixed64().unwrap_or(0),
-                    4 => count = field.fixed64().unwrap_or(0),
-                    5 => sum = field.fixed64().map(f64::from_bits).or(sum),
-                    6 => eight_bytes(&field, &mut counts, |bits| bits),
-                    7 => eight_bytes(&field, &mut bounds, f64::from_bits),
-                    8 => head.exemplars.extend(field.bytes()),
-                    9 => {
-                        if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
-                        }
-                    }
-                    10 => head.flags = field.varint().unwrap_or(0),
-                    _ => {}
-                }
-            }
-            self.targets.saw(head.time);
+            self.read_histogram(point.raw(), &mut attributes, &mut read);
+            let HistogramPoint {
+                head,
+                count,
+                sum,
+                counts,
+                bounds,
+            } = &read;
+            let (count, sum) = (*count, *sum);
             let exemplars = exemplars(&head.exemplars, self.sanitizes_exemplars, self.names);
             let mut sample = Sample {
                 value: Value::Float(0.0),
@@ -149,9 +183,9 @@ impl Context<'_> {
             let Some(at) = self.labels(walk, &attributes, Extra::Bucket) else {
                 continue;
             };
-            let list = self.bounds.of(&bounds);
+            let list = self.bounds.of(bounds);
             let (mut below, mut next) = (0u64, 0);
-            for ((bound, label), bucket) in list.bounds.iter().zip(&list.labels).zip(&counts) {
+            for ((bound, label), bucket) in list.bounds.iter().zip(&list.labels).zip(counts) {
                 below = below.wrapping_add(*bucket);
                 // A list of bounds that holds its own end would make the last bucket twice.
                 if *bound == f64::INFINITY {
@@ -193,7 +227,7 @@ impl Context<'_> {
                     6 => quantiles.extend(field.bytes().map(quantile)),
                     7 => {
                         if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
+                            attributes.push(raw, self.names, self.reader);
                         }
                     }
                     8 => head.flags = field.varint().unwrap_or(0),

@@ -3,7 +3,7 @@
 use sluice_wire::{Field, Fields};
 
 use super::exemplars::exemplars;
-use super::histogram::eight_bytes;
+use super::histogram::HistogramPoint;
 use super::number::Head;
 use super::point::Attributes;
 use super::{Context, STALE_NAN, Sample, Sink, Value, Walk, milliseconds};
@@ -135,38 +135,18 @@ impl Context<'_> {
     /// Histograms with explicit bounds as native ones with custom buckets, which only 2.0 has.
     pub(super) fn custom_buckets(&mut self, walk: &Walk<'_, '_>, sink: &mut impl Sink) {
         let mut attributes = Attributes::default();
-        let mut head = Head::default();
+        let mut read = HistogramPoint::default();
         // Prometheus's bucket 0 is the first one here.
         let mut buckets = Buckets {
             offset: -1,
             ..Buckets::default()
         };
-        let (mut bounds, mut message): (Vec<f64>, Vec<u8>) = (Vec::new(), Vec::new());
+        let mut message = Vec::new();
         for point in walk.data.points() {
-            attributes.clear(self.reader);
-            head.clear();
-            buckets.counts.clear();
-            bounds.clear();
-            let (mut count, mut sum) = (0, 0.0);
-            for field in Fields::of(point.raw()) {
-                match field.number {
-                    2 => head.start = field.fixed64().unwrap_or(0),
-                    3 => head.time = field.fixed64().unwrap_or(0),
-                    4 => count = field.fixed64().unwrap_or(0),
-                    5 => sum = field.fixed64().map_or(sum, f64::from_bits),
-                    6 => eight_bytes(&field, &mut buckets.counts, |bits| bits),
-                    7 => eight_bytes(&field, &mut bounds, f64::from_bits),
-                    8 => head.exemplars.extend(field.bytes()),
-                    9 => {
-                        if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
-                        }
-                    }
-                    10 => head.flags = field.varint().unwrap_or(0),
-                    _ => {}
-                }
-            }
-            self.targets.saw(head.time);
+            self.read_histogram(point.raw(), &mut attributes, &mut read);
+            std::mem::swap(&mut buckets.counts, &mut read.counts);
+            let (mut count, mut sum) = (read.count, read.sum.unwrap_or(0.0));
+            let HistogramPoint { head, bounds, .. } = &mut read;
             let Some(at) = self.labels(walk, &attributes, Extra::None) else {
                 continue;
             };
@@ -217,7 +197,7 @@ impl Context<'_> {
                 match field.number {
                     1 => {
                         if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
+                            attributes.push(raw, self.names, self.reader);
                         }
                     }
                     2 => head.start = field.fixed64().unwrap_or(0),

@@ -8,6 +8,23 @@ use super::{Context, NO_RECORDED_VALUE, STALE_NAN, Sample, Sink, Value, Walk, mi
 use crate::dropped::Reason;
 use crate::labels::{Extra, Label, SeriesLabels};
 
+/// Fields of a `NumberDataPoint`, each with its wire type.
+const START_KEY: u8 = 2 << 3 | 1;
+const TIME_KEY: u8 = 3 << 3 | 1;
+const DOUBLE_KEY: u8 = 4 << 3 | 1;
+const INT_KEY: u8 = 6 << 3 | 1;
+const ATTRIBUTE_KEY: u8 = 7 << 3 | 2;
+
+/// The content of a field of less than 128 bytes, whose key has been read, and what follows it.
+#[inline]
+fn short_field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = bytes.split_first()?;
+    match *len {
+        len @ ..0x80 => rest.split_at_checked(usize::from(len)),
+        _ => None,
+    }
+}
+
 /// What all data points have.
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
@@ -47,7 +64,31 @@ impl Context<'_> {
             attributes.clear(self.reader);
             head.clear();
             let mut value = None;
-            for field in Fields::of(point.raw()) {
+            let mut rest = point.raw();
+            // The fields that nearly all points consist of, before the search for what else there can be.
+            while let Some((key, tail)) = rest.split_first() {
+                if *key == ATTRIBUTE_KEY {
+                    let Some((raw, tail)) = short_field(tail) else {
+                        break;
+                    };
+                    attributes.push(raw, self.names, self.reader);
+                    rest = tail;
+                    continue;
+                }
+                let Some((bytes, tail)) = tail.split_first_chunk() else {
+                    break;
+                };
+                let bits = u64::from_le_bytes(*bytes);
+                match *key {
+                    START_KEY => head.start = bits,
+                    TIME_KEY => head.time = bits,
+                    DOUBLE_KEY => value = Some(f64::from_bits(bits)),
+                    INT_KEY => value = Some(bits as i64 as f64),
+                    _ => break,
+                }
+                rest = tail;
+            }
+            for field in Fields::of(rest) {
                 match field.number {
                     2 => head.start = field.fixed64().unwrap_or(0),
                     3 => head.time = field.fixed64().unwrap_or(0),
@@ -56,7 +97,7 @@ impl Context<'_> {
                     5 if takes_exemplars => head.exemplars.extend(field.bytes()),
                     7 => {
                         if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.reader);
+                            attributes.push(raw, self.names, self.reader);
                         }
                     }
                     8 => head.flags = field.varint().unwrap_or(0),

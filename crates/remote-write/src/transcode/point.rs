@@ -3,21 +3,22 @@
 use sluice_wire::{KeyValue, Value};
 
 use super::blocks::Blocks;
-use crate::labels::{Extra, METRIC_NAME, NameId, Names, Plan, PointLabels};
+use crate::labels::{Extra, METRIC_NAME, NameId, Names, Plan};
+use crate::point_labels::{PointLabel, PointLabels};
 use crate::text::put_value;
 
-/// A value as text: as it is on the wire, or written here.
-#[derive(Debug, Clone, Copy)]
-enum Text<'a> {
-    Wire(&'a [u8]),
-    Written(usize, usize),
-}
-
-/// Gathers the attributes of a data point and makes labels of them.
+/// Makes labels of the attributes of data points.
 #[derive(Debug, Default)]
 pub(super) struct PointReader {
-    written: String,
     labels: PointLabels,
+    written: String,
+    /// The label and the name of each attribute of the point being read, as far as they are regular.
+    made: Vec<PointLabel>,
+    names: Vec<NameId>,
+    /// The names of a point before.
+    before: Vec<NameId>,
+    /// An attribute has no value, or cannot be a label by itself.
+    is_irregular: bool,
     /// The plan of a point that shares it with no other.
     irregular: Plan,
 }
@@ -25,8 +26,7 @@ pub(super) struct PointReader {
 /// The attributes of the point being read; lives as long as the request's bytes.
 #[derive(Debug, Default)]
 pub(super) struct Attributes<'a> {
-    keys: Vec<&'a [u8]>,
-    values: Vec<Text<'a>>,
+    raw: Vec<&'a [u8]>,
 }
 
 /// Where the plan of a point is.
@@ -41,61 +41,141 @@ pub(super) enum PlanAt {
 pub(super) struct NoName;
 
 impl<'a> Attributes<'a> {
+    /// Begins a point.
     #[inline]
     pub fn clear(&mut self, reader: &mut PointReader) {
-        self.keys.clear();
-        self.values.clear();
-        reader.written.clear();
+        self.raw.clear();
+        reader.begin();
     }
 
     /// Adds the attribute that a `KeyValue` message is.
     #[inline]
-    pub fn push(&mut self, raw: &'a [u8], reader: &mut PointReader) {
-        if let Some((key, value)) = short_text(raw) {
-            self.keys.push(key);
-            self.values.push(Text::Wire(value));
-        } else {
-            self.push_any(raw, reader);
-        }
-    }
-
-    #[cold]
-    fn push_any(&mut self, raw: &'a [u8], reader: &mut PointReader) {
-        let attribute = KeyValue::parse(raw);
-        self.keys.push(attribute.key().as_bytes());
-        self.values.push(match attribute.value() {
-            Some(Value::String(text)) => Text::Wire(text.as_bytes()),
-            value => {
-                let start = reader.written.len();
-                put_value(&mut reader.written, value);
-                Text::Written(start, reader.written.len())
-            }
-        });
+    pub fn push(&mut self, raw: &'a [u8], names: &mut Names, reader: &mut PointReader) {
+        self.raw.push(raw);
+        reader.push(raw, names);
     }
 }
 
-/// Key and value of an attribute that is text, both below 128 bytes: nearly all of them.
+fn id_of(key: &str, names: &mut Names) -> Option<NameId> {
+    match key {
+        METRIC_NAME => None,
+        key => names.of(key),
+    }
+}
+
+/// A value that is read without looking for it.
+enum Plain<'a> {
+    Text(&'a [u8]),
+    Int(i64),
+}
+
+/// Key and value of an attribute that is text or a whole number, both below 128 bytes, and nothing else: nearly all of them.
 #[inline]
-fn short_text(raw: &[u8]) -> Option<(&[u8], &[u8])> {
-    let [0x0a, key_len, rest @ ..] = raw else {
+fn plain(raw: &[u8]) -> Option<(&[u8], Plain<'_>)> {
+    let [0x0a, key_len @ ..0x80, rest @ ..] = raw else {
         return None;
     };
     let (key, rest) = rest.split_at_checked(usize::from(*key_len))?;
-    let [0x12, any_len, 0x0a, len, value @ ..] = rest else {
+    let [0x12, any_len @ ..0x80, any @ ..] = rest else {
         return None;
     };
-    let fits = *key_len < 0x80 && *len < 0x80 && usize::from(*len) == value.len() && *any_len == *len + 2;
-    (fits && is_text(value)).then_some((key, value))
+    if usize::from(*any_len) != any.len() {
+        return None;
+    }
+    match any {
+        [0x0a, len @ ..0x80, text @ ..] => {
+            let fits = usize::from(*len) == text.len() && std::str::from_utf8(text).is_ok();
+            fits.then_some((key, Plain::Text(text)))
+        }
+        [0x18, varint @ ..] if (1..=9).contains(&varint.len()) => {
+            let (last, before) = varint.split_last()?;
+            let fits = *last < 0x80 && before.iter().all(|byte| *byte >= 0x80);
+            let number = varint
+                .iter()
+                .rev()
+                .fold(0, |number, byte| number << 7 | i64::from(byte & 0x7f));
+            fits.then_some((key, Plain::Int(number)))
+        }
+        _ => None,
+    }
 }
 
-#[inline]
-fn is_text(bytes: &[u8]) -> bool {
-    std::str::from_utf8(bytes).is_ok()
+/// Appends the value of an attribute as text.
+fn put_text(out: &mut String, attribute: &KeyValue<'_>) {
+    match attribute.value() {
+        Some(Value::String(text)) => out.push_str(text),
+        value => put_value(out, value),
+    }
 }
 
 impl PointReader {
+    #[inline]
+    fn begin(&mut self) {
+        self.made.clear();
+        if !self.is_irregular {
+            std::mem::swap(&mut self.names, &mut self.before);
+        }
+        self.names.clear();
+        self.is_irregular = false;
+        self.labels.begin();
+    }
+
+    #[inline]
+    fn push(&mut self, raw: &[u8], names: &mut Names) {
+        let label = match self.labels.find(raw) {
+            Some(label) => label,
+            None => match self.make_label(raw, names) {
+                Some(label) => label,
+                None => return self.is_irregular = true,
+            },
+        };
+        self.names.push(label.name);
+        self.made.push(label);
+    }
+
+    /// The label for an attribute; `None` where it does not make one by itself.
+    #[inline(never)]
+    fn make_label(&mut self, raw: &[u8], names: &mut Names) -> Option<PointLabel> {
+        let written = &mut self.written;
+        written.clear();
+        let (id, value) = match plain(raw) {
+            Some((key, value)) => {
+                // Points come one after another with the same keys.
+                let guess = self.before.get(self.names.len());
+                let id = match guess {
+                    Some(guess) if raw.starts_with(&names.get(*guess).key) => *guess,
+                    _ => id_of(std::str::from_utf8(key).ok()?, names)?,
+                };
+                let value = match value {
+                    Plain::Text(text) => text,
+                    Plain::Int(number) => {
+                        put_value(written, Some(Value::Int(number)));
+                        written.as_bytes()
+                    }
+                };
+                (id, value)
+            }
+            None => {
+                let attribute = KeyValue::parse(raw);
+                put_text(written, &attribute);
+                (id_of(attribute.key(), names)?, written.as_bytes())
+            }
+        };
+        if value.is_empty() {
+            return None;
+        }
+        Some(self.labels.make(raw, id, names.get(id), value))
+    }
+
     pub fn labels(&self) -> &PointLabels {
         &self.labels
+    }
+
+    /// Forgets what it has made: names have got other ids.
+    pub fn forget(&mut self) {
+        self.labels.forget();
+        self.names.clear();
+        self.before.clear();
     }
 
     /// Makes the labels of a point, and finds or makes the plan that says where they go.
@@ -110,19 +190,11 @@ impl PointReader {
         collisions: &mut u64,
     ) -> Result<PlanAt, NoName> {
         self.labels.clear();
-        let whole = |text: &Text<'_>| match text {
-            Text::Wire(bytes) => !bytes.is_empty(),
-            Text::Written(start, end) => start < end,
-        };
-        if attributes.values.iter().all(whole)
-            && let Some(found) = blocks.get_mut(block).find_plan(&attributes.keys, extra)
+        if !self.is_irregular
+            && let Some(found) = blocks.get_mut(block).find_plan(&self.names, extra)
         {
-            for (index, name) in &blocks.get(block).plan(found).point {
-                let value = match attributes.values[*index as usize] {
-                    Text::Wire(bytes) => bytes,
-                    Text::Written(start, end) => &self.written.as_bytes()[start..end],
-                };
-                self.labels.push(names.get(*name), value);
+            for (index, _) in &blocks.get(block).plan(found).point {
+                self.labels.add(self.made[*index as usize]);
             }
             return Ok(PlanAt::Kept(found));
         }
@@ -140,19 +212,17 @@ impl PointReader {
         collisions: &mut u64,
     ) -> Result<PlanAt, NoName> {
         // By key, so that values which come together do so in the same order whatever order they were sent in.
-        let mut sorted: Vec<(&str, &str, u32)> = Vec::new();
-        for (index, (key, value)) in attributes.keys.iter().zip(&attributes.values).enumerate() {
-            let key = std::str::from_utf8(key).unwrap_or_default();
-            let value = match value {
-                Text::Wire(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
-                Text::Written(start, end) => &self.written[*start..*end],
-            };
-            if key != METRIC_NAME {
-                sorted.push((key, value, index as u32));
+        let mut sorted: Vec<(&str, String, u32)> = Vec::new();
+        for (index, raw) in attributes.raw.iter().enumerate() {
+            let attribute = KeyValue::parse(raw);
+            if attribute.key() != METRIC_NAME {
+                let mut value = String::new();
+                put_text(&mut value, &attribute);
+                sorted.push((attribute.key(), value, index as u32));
             }
         }
         sorted.sort_by_key(|(key, ..)| *key);
-        let mut regular = true;
+        let mut regular = !self.is_irregular;
         let mut made: Vec<(NameId, String, u32)> = Vec::new();
         for (key, value, index) in sorted {
             let name = names.of(key).ok_or(NoName)?;
@@ -164,26 +234,21 @@ impl PointReader {
                 Some((_, joined, _)) => {
                     regular = false;
                     if joined.is_empty() {
-                        value.clone_into(joined);
+                        *joined = value;
                     } else {
                         *collisions += 1;
                         joined.push(';');
-                        joined.push_str(value);
+                        joined.push_str(&value);
                     }
                 }
-                None => {
-                    regular &= !value.is_empty();
-                    made.push((name, value.to_owned(), index));
-                }
+                None => made.push((name, value, index)),
             }
         }
         if regular {
             let labels: Vec<(u32, NameId)> = made.iter().map(|(name, _, index)| (*index, *name)).collect();
-            let plan = Plan::new(blocks.get(block), names, &attributes.keys, &labels, extra);
-            for (index, name) in &plan.point {
-                let value = made.iter().find(|(.., at)| at == index);
-                let value = value.map_or("", |(_, value, _)| value);
-                self.labels.push(names.get(*name), value.as_bytes());
+            let plan = Plan::new(blocks.get(block), names, &self.names, &labels, extra);
+            for (index, _) in &plan.point {
+                self.labels.add(self.made[*index as usize]);
             }
             return Ok(PlanAt::Kept(blocks.get_mut(block).keep_plan(plan)));
         }
@@ -191,8 +256,8 @@ impl PointReader {
         let labels: Vec<(u32, NameId)> = (0..).zip(&made).map(|(at, (name, ..))| (at, *name)).collect();
         let plan = Plan::new(blocks.get(block), names, &[], &labels, extra);
         for (at, name) in &plan.point {
-            self.labels
-                .push(names.get(*name), made[*at as usize].1.as_bytes());
+            let value = made[*at as usize].1.as_bytes();
+            self.labels.push(*name, names.get(*name), value);
         }
         self.irregular = plan;
         Ok(PlanAt::Irregular)

@@ -74,7 +74,7 @@ impl Transcoder {
         own.clear(&mut self.reader);
         let keeps = self.mapping.keep_identifying_attributes;
         for attribute in attributes.filter(|attribute| keeps || !identifying(attribute.key())) {
-            own.push(attribute.raw(), &mut self.reader);
+            own.push(attribute.raw(), &mut self.names, &mut self.reader);
         }
         let block = self.blocks.keep(labels);
         let made = self.reader.make(

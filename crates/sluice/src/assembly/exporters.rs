@@ -375,6 +375,8 @@ pub(super) fn credentials(
                 None => Err(format!("{}: there is no token to send", auth.authenticator)),
             }
         }
+        // It makes a header for each request, which is not one of these.
+        Some(Extension::SigV4Auth(_)) => Ok(client::Auth::None),
         _ => Err(format!(
             "auth.authenticator: {} cannot authenticate requests",
             auth.authenticator

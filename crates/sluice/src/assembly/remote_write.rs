@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sluice_aws::{Signer, SignerSettings};
 use sluice_client as client;
 use sluice_pipeline::Exporter;
 use sluice_relabel::Rules;
@@ -14,7 +15,7 @@ use sluice_telemetry::Registry;
 
 use super::exporters::{client_tls, credentials, headers, timeout};
 use super::receivers::{HTTP_IDLE, authenticator, response_headers, server_tls};
-use crate::settings::{self, ComponentId, ProtobufMessage, Settings, TranslationStrategy};
+use crate::settings::{self, ComponentId, Extension, ProtobufMessage, Settings, TranslationStrategy};
 
 /// The listener of a receiver to be.
 pub(super) struct Listening {
@@ -66,9 +67,15 @@ pub(super) fn exporter(
     let lanes = exporter.remote_write_queue.num_consumers;
     let options = RemoteWriteExporterOptions {
         endpoint: exporter.endpoint.trim().to_owned(),
+        shard_endpoints: exporter
+            .shard_endpoints
+            .iter()
+            .map(|endpoint| endpoint.trim().to_owned())
+            .collect(),
         tls: client_tls(&exporter.tls),
         headers: headers(&exporter.headers, None),
         auth: credentials(exporter.auth.as_ref(), settings)?,
+        signer: signer(exporter.auth.as_ref(), settings)?,
         egress: egress.clone(),
         timeout: timeout(exporter.timeout),
         http1: client::Http1Settings {
@@ -93,6 +100,24 @@ pub(super) fn exporter(
     };
     let exporter = RemoteWriteExporter::new(id, options, registry).map_err(|error| error.to_string())?;
     Ok(Arc::new(exporter))
+}
+
+/// What signs the requests, where that is how they are authenticated.
+fn signer(
+    auth: Option<&settings::Auth>,
+    settings: &Settings,
+) -> Result<Option<Arc<dyn client::Sign>>, String> {
+    let extension = auth.and_then(|auth| settings.extensions.get(&auth.authenticator));
+    let Some(Extension::SigV4Auth(sigv4)) = extension else {
+        return Ok(None);
+    };
+    let signer = Signer::new(SignerSettings {
+        region: sigv4.region.clone(),
+        service: sigv4.service.clone(),
+    });
+    Ok(Some(Arc::new(
+        signer.map_err(|error| format!("sigv4auth: {error}"))?,
+    )))
 }
 
 fn mapping(exporter: &settings::RemoteWriteExporter) -> Mapping {

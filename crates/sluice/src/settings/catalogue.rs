@@ -231,6 +231,13 @@ const COMPONENTS: &[ComponentInfo] = &[
     ),
     component(
         Kind::Extension,
+        "sigv4auth",
+        &[],
+        Stability::Stable,
+        "Signs requests for AWS: remote write to Amazon's Prometheus.",
+    ),
+    component(
+        Kind::Extension,
         "file_storage",
         &[],
         Stability::Stable,
@@ -344,10 +351,9 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
             "it comes in a later release; fixed headers can be set with `headers` of the exporter"
         }
         (Kind::Extension, "db_storage" | "redis_storage") => "queues are kept in memory so far; remove it",
-        (
-            Kind::Extension,
-            "oauth2client" | "oidc" | "sigv4auth" | "googleclientauth" | "azure_auth" | "asapclient",
-        ) => "basicauth and bearertokenauth are here; for others put a proxy that signs requests in between",
+        (Kind::Extension, "oauth2client" | "oidc" | "googleclientauth" | "azure_auth" | "asapclient") => {
+            "basicauth, bearertokenauth and sigv4auth are here; for others put a proxy that signs requests in between"
+        }
         (
             Kind::Extension,
             "opamp" | "jaegerremotesampling" | "k8s_observer" | "host_observer" | "docker_observer",

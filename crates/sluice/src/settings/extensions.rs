@@ -26,6 +26,8 @@ pub enum Extension {
     BasicAuth(BasicAuth),
     /// `bearertokenauth`: a token.
     BearerTokenAuth(BearerTokenAuth),
+    /// `sigv4auth`: signatures for AWS.
+    SigV4Auth(SigV4Auth),
     /// `file_storage`: queues on disk.
     FileStorage(FileStorage),
 }
@@ -323,6 +325,44 @@ pub(super) fn bearertokenauth(node: &Node, path: &str, report: &mut Report) -> O
             &[],
             "a token has a line break or another character that headers do not carry",
         );
+    }
+    Some(auth)
+}
+
+/// The `sigv4auth` extension, for `prometheusremotewrite` exporters. Credentials come from the environment.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct SigV4Auth {
+    /// The region of the service; absent: `AWS_REGION`.
+    pub region: String,
+    /// The service, as signatures name it; absent: `aps`, Amazon's Prometheus.
+    pub service: String,
+    assume_role: Option<IgnoredAny>,
+}
+
+impl Default for SigV4Auth {
+    fn default() -> Self {
+        Self {
+            region: String::new(),
+            service: "aps".to_owned(),
+            assume_role: None,
+        }
+    }
+}
+
+/// Reads a `sigv4auth` extension.
+pub(super) fn sigv4auth(node: &Node, path: &str, report: &mut Report) -> Option<SigV4Auth> {
+    let mut scope = Scope { node, path, report };
+    let auth: SigV4Auth = scope.decode()?;
+    if scope.has(&["assume_role"]) {
+        scope.error(
+            &["assume_role"],
+            "no other role can be assumed; remove it and give sluice the role itself: AWS_ROLE_ARN with a web identity, or the \
+             container's or the instance's role",
+        );
+    }
+    if auth.service.is_empty() {
+        scope.error(&["service"], "is empty; remove it to use aps");
     }
     Some(auth)
 }

@@ -466,6 +466,11 @@ fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
         let at = place(root, path);
         match settings.extensions.get(id) {
             Some(Extension::BearerTokenAuth(_)) => {}
+            Some(Extension::SigV4Auth(_)) if path[1].starts_with("prometheusremotewrite") && !server => {}
+            Some(Extension::SigV4Auth(_)) => report.error(
+                at,
+                format!("{text}: {id} signs the requests of prometheusremotewrite exporters only"),
+            ),
             Some(Extension::BasicAuth(BasicAuth::Server { .. })) if server => {}
             Some(Extension::BasicAuth(BasicAuth::Client(_))) if !server => {}
             Some(Extension::BasicAuth(_)) => {

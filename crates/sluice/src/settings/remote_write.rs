@@ -20,6 +20,8 @@ use super::tenant::TenantFrom;
 pub struct RemoteWriteExporter {
     /// The whole URL, path included.
     pub endpoint: String,
+    /// More URLs: a series always goes to the same one, by its labels. Our own key.
+    pub shard_endpoints: Vec<String>,
     /// TLS of `https://` endpoints.
     pub tls: ClientTls,
     /// Headers of every request; those of the protocol cannot be changed.
@@ -86,6 +88,7 @@ impl Default for RemoteWriteExporter {
     fn default() -> Self {
         Self {
             endpoint: String::new(),
+            shard_endpoints: Vec::new(),
             tls: ClientTls::default(),
             headers: Headers::default(),
             auth: None,
@@ -243,6 +246,9 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
             &[],
             "the key \"endpoint\" is required; write endpoint: http://prometheus:9090/api/v1/write",
         ),
+    }
+    for endpoint in &exporter.shard_endpoints {
+        check_endpoint(&mut scope, "shard_endpoints", endpoint, false);
     }
     exporter.tls.check(&mut scope, &["tls"]);
     exporter.headers.check(&mut scope, &["headers"]);
