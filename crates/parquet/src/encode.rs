@@ -9,6 +9,7 @@ mod file;
 mod json;
 mod logs;
 mod metrics;
+mod pages;
 mod points;
 mod promote;
 mod source;
@@ -25,7 +26,7 @@ use std::io::Write;
 use sluice_wire::{Kind, Request};
 
 pub use attributes::Repairs;
-pub use file::FileSettings;
+pub use file::{FileSettings, PageEncoder};
 pub(crate) use file::TableFile;
 pub use promote::{ColumnType, Level, Promotion};
 pub(crate) use table::Rows;

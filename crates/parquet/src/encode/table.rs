@@ -1,6 +1,6 @@
 //! The tables there are, and the rows of one of them that wait to be encoded.
 
-use arrow_array::RecordBatch;
+use arrow_array::ArrayRef;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use std::sync::Arc;
 
@@ -95,9 +95,8 @@ impl Rows {
         }
     }
 
-    /// The rows as one batch; none are left.
-    pub fn take(&mut self, schema: &SchemaRef, repairs: &mut Repairs) -> Result<RecordBatch, ArrowError> {
-        let columns = self.columns(&mut repairs.invalid_texts)?;
-        RecordBatch::try_new(schema.clone(), columns.arrays)
+    /// The columns of all rows, in the order of the schema; no rows are left.
+    pub fn take(&mut self, repairs: &mut Repairs) -> Result<Vec<ArrayRef>, ArrowError> {
+        Ok(self.columns(&mut repairs.invalid_texts)?.arrays)
     }
 }

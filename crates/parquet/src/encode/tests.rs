@@ -41,7 +41,7 @@ fn attribute(key: &str, value: Option<AnyValue>) -> KeyValue {
 }
 
 /// A value of every type, and of those within others.
-fn every_type() -> Vec<KeyValue> {
+pub(super) fn every_type() -> Vec<KeyValue> {
     let array = Any::ArrayValue(ArrayValue {
         values: vec![
             AnyValue {
@@ -148,7 +148,7 @@ fn attributes_of(batch: &RecordBatch, name: &str, types: &str, row: usize) -> Ve
         .collect()
 }
 
-fn logs(records: Vec<LogRecord>, resource: Vec<KeyValue>) -> Vec<u8> {
+pub(super) fn logs(records: Vec<LogRecord>, resource: Vec<KeyValue>) -> Vec<u8> {
     ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
             resource: Some(Resource {
