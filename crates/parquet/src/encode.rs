@@ -65,7 +65,7 @@ struct OneFile<W: Write + Send> {
     file: TableFile<W>,
     /// Where rows of other tables go: nowhere.
     elsewhere: Option<Box<Rows>>,
-    promotions: Vec<Promotion>,
+    settings: FileSettings,
     repairs: Repairs,
 }
 
@@ -74,7 +74,7 @@ impl<W: Write + Send> Sink for OneFile<W> {
         if table == self.table {
             return self.file.room(bytes, &mut self.repairs);
         }
-        let rows = Rows::new(table, &self.promotions);
+        let rows = Rows::new(table, &self.settings);
         Ok(self.elsewhere.insert(Box::new(rows)))
     }
 }
@@ -96,7 +96,7 @@ impl<W: Write + Send> Encoder<W> {
                 table,
                 file: TableFile::new(table, settings, out)?,
                 elsewhere: None,
-                promotions: settings.promotions.clone(),
+                settings: settings.clone(),
                 repairs: Repairs::default(),
             },
         })

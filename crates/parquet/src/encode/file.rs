@@ -57,6 +57,9 @@ pub struct FileSettings {
     pub zstd_level: i32,
     /// Who makes the pages. What is in the file is the same.
     pub encoder: PageEncoder,
+    /// Whether there are columns for attributes that are not promoted. Without them rows cannot be had back: for
+    /// measurements beside writers of flat tables.
+    pub maps: bool,
 }
 
 /// Who makes the pages of a file.
@@ -75,6 +78,7 @@ impl Default for FileSettings {
             promotions: Vec::new(),
             zstd_level: 1,
             encoder: PageEncoder::default(),
+            maps: true,
         }
     }
 }
@@ -123,7 +127,7 @@ pub(crate) struct TableFile<W: Write + Send> {
 
 impl<W: Write + Send> TableFile<W> {
     pub fn new(table: Table, settings: &FileSettings, out: W) -> Result<Self, EncodeError> {
-        let schema = table.schema(&settings.promotions)?;
+        let schema = table.schema(settings)?;
         let properties = settings.properties(table)?;
         let writer = match settings.encoder {
             PageEncoder::Own => {
@@ -140,7 +144,7 @@ impl<W: Write + Send> TableFile<W> {
             }
         };
         Ok(Self {
-            rows: Rows::new(table, &settings.promotions),
+            rows: Rows::new(table, settings),
             writer,
             schema,
             waiting_rows: 0,
@@ -163,7 +167,7 @@ impl<W: Write + Send> TableFile<W> {
         let columns = self.rows.take(repairs)?;
         match &mut self.writer {
             Writer::Own(writer) => writer.write(&columns, self.waiting_rows)?,
-            Writer::Arrow(writer) => writer.write(&RecordBatch::try_new(self.schema.clone(), columns)?)?,
+            Writer::Arrow(writer) => writer.write(&RecordBatch::try_new(self.schema.clone(), columns.arrays)?)?,
         }
         self.written_rows += self.waiting_rows as u64;
         self.waiting_rows = 0;

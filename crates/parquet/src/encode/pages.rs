@@ -14,6 +14,7 @@ mod delta;
 mod dictionary;
 mod hybrid;
 mod levels;
+mod repeats;
 mod values;
 
 #[cfg(test)]
@@ -25,7 +26,7 @@ use std::sync::Arc;
 
 use ahash::RandomState;
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef};
+use arrow_array::Array;
 use arrow_schema::{DataType, Schema};
 use bytes::Bytes;
 use parquet::arrow::ArrowSchemaConverter;
@@ -34,8 +35,10 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::EncodeError;
+use super::column::Columns;
 use super::file::{ROW_GROUP_BYTES, ROW_GROUP_ROWS, UNIQUE, TIMES};
 use chunk::{Chunk, Place};
+use repeats::Repeats;
 use levels::Levels;
 use values::Gathered;
 
@@ -48,6 +51,8 @@ pub(crate) struct Tools {
     compressed: Vec<u8>,
     /// Places in the dictionary of a page's values.
     places: Vec<u32>,
+    /// The same before runs are written out.
+    repeated: Vec<u32>,
     /// One bit for each place, set where a page has it.
     seen: Vec<u64>,
 }
@@ -87,6 +92,7 @@ impl<W: Write + Send> PageWriter<W> {
             page: Vec::new(),
             compressed: Vec::new(),
             places: Vec::new(),
+            repeated: Vec::new(),
             seen: Vec::new(),
         };
         let chunk = |column: &parquet::schema::types::ColumnDescPtr| {
@@ -103,14 +109,19 @@ impl<W: Write + Send> PageWriter<W> {
     }
 
     /// Adds rows, as one page a column.
-    pub fn write(&mut self, columns: &[ArrayRef], rows: usize) -> Result<(), EncodeError> {
+    pub fn write(&mut self, columns: &Columns, rows: usize) -> Result<(), EncodeError> {
+        if self.rows > 0 && self.rows + rows > ROW_GROUP_ROWS {
+            self.end_row_group()?;
+        }
         let mut pages = Pages {
             chunks: self.chunks.iter_mut(),
             tools: &mut self.tools,
             gathered: Gathered::default(),
             rows,
+            runs: &[],
         };
-        for column in columns {
+        for (column, shared) in columns.arrays.iter().zip(&columns.shared) {
+            pages.runs = if *shared { &columns.runs } else { &[] };
             pages.put(column, None)?;
         }
         self.rows += rows;
@@ -161,6 +172,8 @@ struct Pages<'a> {
     tools: &'a mut Tools,
     gathered: Gathered,
     rows: usize,
+    /// How many rows have each value, or each list, of the column at hand; one each, if empty.
+    runs: &'a [u32],
 }
 
 impl Pages<'_> {
@@ -173,22 +186,24 @@ impl Pages<'_> {
             }
             DataType::List(_) => {
                 let lists = array.as_list::<i32>();
-                let levels = Levels::of_lists(levels, lists.value_offsets());
+                let levels = Levels::of_lists(levels, lists.value_offsets(), self.runs);
                 self.put(lists.values(), Some(&levels))
             }
             DataType::Map(..) => {
                 let maps = array.as_map();
-                let levels = Levels::of_lists(levels, maps.value_offsets());
+                let levels = Levels::of_lists(levels, maps.value_offsets(), self.runs);
                 self.put(maps.entries(), Some(&levels))
             }
             _ => {
                 const STRANGE: EncodeError = EncodeError::Internal("a column of a type that pages are not made of");
                 let chunk = self.chunks.next().ok_or(STRANGE)?;
                 let values = values::of(array, &mut self.gathered).ok_or(STRANGE)?;
+                let nulls = levels::repeated_nulls(array.nulls(), self.runs);
                 let place = Place {
                     rows: self.rows,
                     levels,
-                    nulls: array.nulls(),
+                    nulls: nulls.as_ref(),
+                    repeats: Repeats::new(self.runs, levels, array.nulls()),
                 };
                 Ok(chunk.page(self.tools, &place, &values)?)
             }

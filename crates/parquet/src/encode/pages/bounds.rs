@@ -126,7 +126,7 @@ fn above(text: &[u8]) -> Option<Vec<u8>> {
     }
     let mut short = std::str::from_utf8(cut(text)).ok()?.to_owned();
     while let Some(last) = short.pop() {
-        let next = (u32::from(last) + 1..).find_map(char::from_u32);
+        let next = (u32::from(last) + 1..=char::MAX.into()).find_map(char::from_u32);
         if let Some(next) = next.filter(|next| short.len() + next.len_utf8() <= TEXT_BYTES) {
             short.push(next);
             return Some(short.into_bytes());

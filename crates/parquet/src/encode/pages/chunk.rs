@@ -16,6 +16,7 @@ use parquet::schema::types::ColumnDescPtr;
 use super::bounds::Bounds;
 use super::dictionary::Dictionary;
 use super::levels::{self, Levels};
+use super::repeats::Repeats;
 use super::values::Values;
 use super::{Tools, delta, hybrid};
 
@@ -60,6 +61,8 @@ pub(crate) struct Place<'a> {
     pub rows: usize,
     pub levels: Option<&'a Levels>,
     pub nulls: Option<&'a NullBuffer>,
+    /// Where rows share values.
+    pub repeats: Option<Repeats<'a>>,
 }
 
 impl Chunk {
@@ -97,12 +100,13 @@ impl Chunk {
             None if nullable => levels::put_nulls(&mut page, place.nulls, place.rows),
             None => {}
         }
-        let (encoding, bounds) = self.values(tools, &mut page, values, place.levels.is_none());
+        let (encoding, bounds) = self.values(tools, &mut page, place, values);
+        let present = place.repeats.as_ref().map_or(values.len(), Repeats::values);
         let count = place.levels.map_or(place.rows, Levels::len);
         self.bounds.push(PageBounds {
             bounds,
             values: count,
-            nulls: count - values.len(),
+            nulls: count - present,
         });
         let written = self.put(
             tools,
@@ -123,52 +127,80 @@ impl Chunk {
         Ok(())
     }
 
-    /// Appends values; how, and their bounds if they are wanted.
+    /// Appends values; how, and their bounds if they are in rows.
     fn values(
         &mut self,
         tools: &mut Tools,
         page: &mut Vec<u8>,
+        place: &Place<'_>,
         values: &Values<'_>,
-        bounded: bool,
     ) -> (Encoding, Option<Bounds>) {
-        if self.plan == Plan::Dictionary {
-            tools.places.clear();
-            self.look_up(values, &mut tools.places);
-            self.looked_up += values.len();
-            let worth = self.dictionary.len() * 2 <= self.looked_up;
-            if !worth && self.bounds.iter().all(|page| page.nulls == page.values) {
-                // Nothing refers to it yet.
-                self.dictionary.clear();
-                self.plan = Plan::Plain;
-            } else {
-                if !worth || self.dictionary.bytes() > DICTIONARY_BYTES {
-                    self.plan = Plan::Plain;
-                }
-                let width = hybrid::width((self.dictionary.len().max(1) - 1) as u32);
-                page.push(width as u8);
-                hybrid::put(page, &tools.places, width);
-                let bounds = bounded.then(|| self.bounds_of_places(tools)).flatten();
-                return (Encoding::RLE_DICTIONARY, bounds);
-            }
+        let bounded = place.levels.is_none();
+        if self.plan == Plan::Dictionary && self.look_up_all(tools, place, values) {
+            let width = hybrid::width((self.dictionary.len().max(1) - 1) as u32);
+            page.push(width as u8);
+            hybrid::put(page, &tools.places, width);
+            let bounds = bounded.then(|| self.bounds_of_places(tools)).flatten();
+            return (Encoding::RLE_DICTIONARY, bounds);
         }
         let physical = self.column.physical_type();
         match values {
             Values::Texts(texts) => {
-                texts.put_plain(page);
-                (Encoding::PLAIN, bounded.then(|| Bounds::of_texts(texts.iter())).flatten())
+                match &place.repeats {
+                    Some(repeats) => {
+                        tools.places.clear();
+                        repeats.expand_places(&mut tools.places);
+                        texts.put_plain_of(&tools.places, page);
+                    }
+                    None => texts.put_plain(page),
+                }
+                let bounds = bounded.then(|| Bounds::of_texts(texts.iter()));
+                (Encoding::PLAIN, bounds.flatten())
             }
             Values::Numbers(numbers) => {
                 let bounds = bounded.then(|| Bounds::of_numbers(physical, numbers)).flatten();
-                let encoding = match physical {
-                    Type::INT64 => put_longs(page, numbers),
-                    _ => {
-                        put_plain(page, physical, numbers);
-                        Encoding::PLAIN
+                let mut repeated = Vec::new();
+                let numbers = match &place.repeats {
+                    Some(repeats) => {
+                        repeats.expand(numbers, &mut repeated);
+                        &repeated
                     }
+                    None => *numbers,
                 };
-                (encoding, bounds)
+                if physical == Type::INT64 {
+                    return (put_longs(page, numbers), bounds);
+                }
+                put_plain(page, physical, numbers);
+                (Encoding::PLAIN, bounds)
             }
         }
+    }
+
+    /// Finds the places of all values in the dictionary; false if it turns out that the column had better have none.
+    fn look_up_all(&mut self, tools: &mut Tools, place: &Place<'_>, values: &Values<'_>) -> bool {
+        let mut places = std::mem::take(&mut tools.places);
+        places.clear();
+        self.look_up(values, &mut places);
+        if let Some(repeats) = &place.repeats {
+            let mut repeated = std::mem::take(&mut tools.repeated);
+            repeated.clear();
+            repeats.expand(&places, &mut repeated);
+            tools.repeated = places;
+            places = repeated;
+        }
+        self.looked_up += places.len();
+        tools.places = places;
+        let worth = self.dictionary.len() * 2 <= self.looked_up;
+        if !worth || self.dictionary.bytes() > DICTIONARY_BYTES {
+            self.plan = Plan::Plain;
+        }
+        let first = self.bounds.iter().all(|page| page.nulls == page.values);
+        if !worth && first {
+            // Nothing refers to it yet.
+            self.dictionary.clear();
+            return false;
+        }
+        true
     }
 
     fn look_up(&mut self, values: &Values<'_>, places: &mut Vec<u32>) {

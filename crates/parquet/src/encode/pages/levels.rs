@@ -1,6 +1,6 @@
 //! Which values of a column belong to which row: Parquet's repetition and definition levels.
 
-use arrow_buffer::NullBuffer;
+use arrow_buffer::{NullBuffer, NullBufferBuilder};
 
 use super::hybrid;
 
@@ -14,11 +14,13 @@ pub(crate) struct Levels {
     depth: u8,
     /// Both as columns that are never null begin their pages.
     encoded: Vec<u8>,
+    lengths: Vec<usize>,
 }
 
 impl Levels {
-    /// Of the elements of lists that end at these places, each of which is in an element of `outer`, or in a row.
-    pub fn of_lists(outer: Option<&Self>, offsets: &[i32]) -> Self {
+    /// Of the elements of lists that end at these places, each of which is in an element of `outer`, or in a row, or, where there
+    /// are `runs`, in that many rows.
+    pub fn of_lists(outer: Option<&Self>, offsets: &[i32], runs: &[u32]) -> Self {
         let depth = outer.map_or(1, |outer| outer.depth + 1);
         let elements = offsets.last().copied().unwrap_or_default() as usize;
         let slots = elements + outer.map_or(offsets.len(), |outer| outer.definition.len());
@@ -36,7 +38,12 @@ impl Levels {
         };
         let mut lengths = offsets.windows(2).map(|pair| pair[1] - pair[0]);
         match outer {
-            None => lengths.for_each(|length| list(0, Some(length), 0)),
+            None if runs.is_empty() => lengths.for_each(|length| list(0, Some(length), 0)),
+            None => {
+                for (length, run) in lengths.zip(runs) {
+                    (0..*run).for_each(|_| list(0, Some(length), 0));
+                }
+            }
             Some(outer) => {
                 for (of, defined) in outer.repetition.iter().zip(&outer.definition) {
                     let length = if *defined == outer.depth { lengths.next() } else { None };
@@ -52,7 +59,16 @@ impl Levels {
             definition,
             depth,
             encoded,
+            lengths: match runs.is_empty() {
+                true => Vec::new(),
+                false => offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize).collect(),
+            },
         }
+    }
+
+    /// Elements of each list that is in a run of rows.
+    pub fn lengths(&self) -> &[usize] {
+        &self.lengths
     }
 
     /// Values of a column of elements, nulls and empty lists among them.
@@ -74,6 +90,22 @@ impl Levels {
         }
         put(out, &definition, self.depth + 1);
     }
+}
+
+/// What is null in rows, of which each run has one value.
+pub(crate) fn repeated_nulls(nulls: Option<&NullBuffer>, runs: &[u32]) -> Option<NullBuffer> {
+    let nulls = nulls?;
+    if runs.is_empty() {
+        return Some(nulls.clone());
+    }
+    let mut repeated = NullBufferBuilder::new(0);
+    for (valid, run) in nulls.iter().zip(runs) {
+        match valid {
+            true => repeated.append_n_non_nulls(*run as usize),
+            false => repeated.append_n_nulls(*run as usize),
+        }
+    }
+    repeated.finish()
 }
 
 /// Appends the definition levels of a column of rows that may be null.

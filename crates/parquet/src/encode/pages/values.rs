@@ -49,6 +49,18 @@ impl<'a> Texts<'a> {
     }
 }
 
+impl Texts<'_> {
+    /// Appends those at these places, as [`Texts::put_plain`] does.
+    pub fn put_plain_of(&self, places: &[u32], out: &mut Vec<u8>) {
+        for place in places {
+            let place = *place as usize;
+            let text = &self.bytes[self.offsets[place] as usize..self.offsets[place + 1] as usize];
+            out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            out.extend_from_slice(text);
+        }
+    }
+}
+
 /// What values are gathered into where they do not lie as they are needed.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
