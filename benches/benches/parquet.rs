@@ -106,7 +106,10 @@ fn tables(criterion: &mut Criterion) {
                         (encode(&requests, &settings), cpu_seconds() - began)
                     };
                     let passes: Vec<(usize, f64)> = (0..3).map(pass).collect();
-                    let best = passes.iter().map(|(_, seconds)| *seconds).fold(f64::MAX, f64::min);
+                    let best = passes
+                        .iter()
+                        .map(|(_, seconds)| *seconds)
+                        .fold(f64::MAX, f64::min);
                     eprintln!(
                         "{rows} rows, {per_resource} a resource, {schema}, {encoder:?}: {} B/row of OTLP, {:.1} B/row of Parquet, {:.0} rows per CPU second",
                         input / rows,
@@ -117,7 +120,10 @@ fn tables(criterion: &mut Criterion) {
             }
             let began = cpu_seconds();
             black_box(walk(&requests));
-            eprintln!("walk alone: {:.0} rows per CPU second", rows as f64 / (cpu_seconds() - began));
+            eprintln!(
+                "walk alone: {:.0} rows per CPU second",
+                rows as f64 / (cpu_seconds() - began)
+            );
             group.throughput(Throughput::Elements(rows as u64));
             let shape = format!("{per_resource} a resource");
             for (schema, settings) in [("logs", FileSettings::default()), ("flat logs", flat())] {

@@ -1,7 +1,8 @@
 //! OTLP bytes to Parquet: walk a request, push rows into columns, write columns into a file.
 //!
 //! In the order of a row's way: `walk` reads requests, `source`, `attributes` and `json` what their rows are made of;
-//! `logs`, `spans`, `metrics` and `points` are the tables; `column` has what they are made of; `file` encodes.
+//! `logs`, `spans`, `metrics` and `points` are the tables; `column` has what they are made of; `file` writes them, with
+//! `pages`, or the parquet crate's own writer.
 
 mod attributes;
 mod column;
@@ -26,8 +27,8 @@ use std::io::Write;
 use sluice_wire::{Kind, Request};
 
 pub use attributes::Repairs;
-pub use file::{FileSettings, PageEncoder};
 pub(crate) use file::TableFile;
+pub use file::{FileSettings, PageEncoder};
 pub use promote::{ColumnType, Level, Promotion};
 pub(crate) use table::Rows;
 pub use table::Table;

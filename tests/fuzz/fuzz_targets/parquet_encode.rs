@@ -25,12 +25,17 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let reader =
             ParquetRecordBatchReaderBuilder::try_new(bytes::Bytes::from(file)).expect("a Parquet file");
         let batches = reader.build().expect("a reader");
-        let batches: Vec<_> = batches.map(|batch| batch.expect("rows that can be read")).collect();
+        let batches: Vec<_> = batches
+            .map(|batch| batch.expect("rows that can be read"))
+            .collect();
         (batches, rows)
     };
     for table in Table::ALL {
         let (batches, pushed) = rows(table, PageEncoder::Own);
-        assert_eq!(batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>(), pushed);
+        assert_eq!(
+            batches.iter().map(|batch| batch.num_rows() as u64).sum::<u64>(),
+            pushed
+        );
         let (reference, _) = rows(table, PageEncoder::Arrow);
         assert_eq!(batches, reference);
     }

@@ -124,7 +124,11 @@ impl Pairs {
         match attribute.value() {
             // Also what a text that is not UTF-8 reads as.
             Some(Value::String("")) => {
-                push_text(&mut self.values, invalid_text(attribute).unwrap_or_default(), repairs);
+                push_text(
+                    &mut self.values,
+                    invalid_text(attribute).unwrap_or_default(),
+                    repairs,
+                );
                 kind::STRING
             }
             value => write_value(&mut self.values, value),
@@ -166,7 +170,9 @@ fn only_text(any: &[u8]) -> Option<&[u8]> {
 #[inline]
 fn short(bytes: &[u8], key: u8) -> Option<(&[u8], &[u8])> {
     match bytes {
-        [first, length, rest @ ..] if *first == key && *length < 0x80 => rest.split_at_checked(usize::from(*length)),
+        [first, length, rest @ ..] if *first == key && *length < 0x80 => {
+            rest.split_at_checked(usize::from(*length))
+        }
         _ => None,
     }
 }

@@ -130,9 +130,12 @@ impl<W: Write + Send> TableFile<W> {
         let schema = table.schema(settings)?;
         let properties = settings.properties(table)?;
         let writer = match settings.encoder {
-            PageEncoder::Own => {
-                Writer::Own(Box::new(PageWriter::new(out, &schema, properties, settings.zstd_level)?))
-            }
+            PageEncoder::Own => Writer::Own(Box::new(PageWriter::new(
+                out,
+                &schema,
+                properties,
+                settings.zstd_level,
+            )?)),
             PageEncoder::Arrow => {
                 let options = ArrowWriterOptions::new()
                     .with_properties(properties)
@@ -167,7 +170,9 @@ impl<W: Write + Send> TableFile<W> {
         let columns = self.rows.take(repairs)?;
         match &mut self.writer {
             Writer::Own(writer) => writer.write(&columns, self.waiting_rows)?,
-            Writer::Arrow(writer) => writer.write(&RecordBatch::try_new(self.schema.clone(), columns.arrays)?)?,
+            Writer::Arrow(writer) => {
+                writer.write(&RecordBatch::try_new(self.schema.clone(), columns.arrays)?)?
+            }
         }
         self.written_rows += self.waiting_rows as u64;
         self.waiting_rows = 0;

@@ -25,8 +25,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use ahash::RandomState;
-use arrow_array::cast::AsArray;
 use arrow_array::Array;
+use arrow_array::cast::AsArray;
 use arrow_schema::{DataType, Schema};
 use bytes::Bytes;
 use parquet::arrow::ArrowSchemaConverter;
@@ -36,10 +36,10 @@ use parquet::file::writer::SerializedFileWriter;
 
 use super::EncodeError;
 use super::column::Columns;
-use super::file::{ROW_GROUP_BYTES, ROW_GROUP_ROWS, UNIQUE, TIMES};
+use super::file::{ROW_GROUP_BYTES, ROW_GROUP_ROWS, TIMES, UNIQUE};
 use chunk::{Chunk, Place};
-use repeats::Repeats;
 use levels::Levels;
+use repeats::Repeats;
 use values::Gathered;
 
 /// What the columns of a file use one after the other.
@@ -84,7 +84,12 @@ pub(crate) struct PageWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> PageWriter<W> {
-    pub fn new(out: W, schema: &Schema, properties: WriterProperties, level: i32) -> Result<Self, EncodeError> {
+    pub fn new(
+        out: W,
+        schema: &Schema,
+        properties: WriterProperties,
+        level: i32,
+    ) -> Result<Self, EncodeError> {
         let schema = ArrowSchemaConverter::new().convert(schema)?;
         let tools = Tools {
             hasher: RandomState::new(),
@@ -195,7 +200,8 @@ impl Pages<'_> {
                 self.put(maps.entries(), Some(&levels))
             }
             _ => {
-                const STRANGE: EncodeError = EncodeError::Internal("a column of a type that pages are not made of");
+                const STRANGE: EncodeError =
+                    EncodeError::Internal("a column of a type that pages are not made of");
                 let chunk = self.chunks.next().ok_or(STRANGE)?;
                 let values = values::of(array, &mut self.gathered).ok_or(STRANGE)?;
                 let nulls = levels::repeated_nulls(array.nulls(), self.runs);

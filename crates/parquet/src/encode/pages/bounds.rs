@@ -38,9 +38,10 @@ impl Bounds {
             Type::DOUBLE => {
                 let numbers = values.iter().map(|bits| f64::from_bits(*bits as u64));
                 let numbers = numbers.filter(|value| !value.is_nan());
-                let (least, greatest) = numbers.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
-                    (least.min(value), greatest.max(value))
-                });
+                let (least, greatest) = numbers
+                    .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
+                        (least.min(value), greatest.max(value))
+                    });
                 // Zeros compare equal whatever their sign: the bounds hold both.
                 let signed = |value: f64, zero: f64| if value == 0.0 { zero } else { value };
                 (least <= greatest).then(|| Self::Double(signed(least, -0.0), signed(greatest, 0.0)))
@@ -90,7 +91,8 @@ impl Bounds {
         match self {
             Self::Text(least, greatest) => {
                 let (short, over) = (cut(least), above(greatest));
-                let (exact_least, exact_greatest) = (short.len() == least.len(), greatest.len() <= TEXT_BYTES);
+                let (exact_least, exact_greatest) =
+                    (short.len() == least.len(), greatest.len() <= TEXT_BYTES);
                 let values = ValueStatistics::new(
                     Some(ByteArray::from(short.to_vec())),
                     over.map(ByteArray::from),
@@ -101,10 +103,18 @@ impl Bounds {
                 let values = values.with_min_is_exact(exact_least);
                 Statistics::ByteArray(values.with_max_is_exact(exact_greatest))
             }
-            Self::Long(least, greatest) => Statistics::int64(Some(*least), Some(*greatest), None, nulls, false),
-            Self::Int(least, greatest) => Statistics::int32(Some(*least), Some(*greatest), None, nulls, false),
-            Self::Double(least, greatest) => Statistics::double(Some(*least), Some(*greatest), None, nulls, false),
-            Self::Bool(least, greatest) => Statistics::boolean(Some(*least), Some(*greatest), None, nulls, false),
+            Self::Long(least, greatest) => {
+                Statistics::int64(Some(*least), Some(*greatest), None, nulls, false)
+            }
+            Self::Int(least, greatest) => {
+                Statistics::int32(Some(*least), Some(*greatest), None, nulls, false)
+            }
+            Self::Double(least, greatest) => {
+                Statistics::double(Some(*least), Some(*greatest), None, nulls, false)
+            }
+            Self::Bool(least, greatest) => {
+                Statistics::boolean(Some(*least), Some(*greatest), None, nulls, false)
+            }
         }
     }
 }
@@ -143,7 +153,16 @@ mod tests {
     /// Guarantees: the lower bound is not above the text, the upper one not below, both are UTF-8 and short.
     #[test]
     fn cut_bounds_still_bound() {
-        for character in ['a', '\u{7f}', 'é', '\u{7ff}', '\u{d7ff}', '\u{ffff}', '\u{1f600}', '\u{10ffff}'] {
+        for character in [
+            'a',
+            '\u{7f}',
+            'é',
+            '\u{7ff}',
+            '\u{d7ff}',
+            '\u{ffff}',
+            '\u{1f600}',
+            '\u{10ffff}',
+        ] {
             for length in 0..100 {
                 let text = character.to_string().repeat(length) + "z";
                 let bounds = Bounds::of_texts(std::iter::once(text.as_bytes())).unwrap();
@@ -151,7 +170,10 @@ mod tests {
                     assert_eq!(character, '\u{10ffff}');
                     continue;
                 };
-                assert!(*least <= *text.as_bytes() && *text.as_bytes() <= *greatest, "{text}");
+                assert!(
+                    *least <= *text.as_bytes() && *text.as_bytes() <= *greatest,
+                    "{text}"
+                );
                 assert!(least.len() <= TEXT_BYTES && greatest.len() <= TEXT_BYTES);
                 assert!(std::str::from_utf8(&least).is_ok() && std::str::from_utf8(&greatest).is_ok());
             }
@@ -169,6 +191,9 @@ mod tests {
         assert_eq!(of(&[f64::NAN]), None);
         assert_eq!(of(&[1.0, f64::NAN, -2.0]), Some(Bounds::Double(-2.0, 1.0)));
         let zeros = of(&[0.0, -0.0]).unwrap().bytes().unwrap();
-        assert_eq!(zeros, ((-0.0f64).to_le_bytes().to_vec(), 0.0f64.to_le_bytes().to_vec()));
+        assert_eq!(
+            zeros,
+            ((-0.0f64).to_le_bytes().to_vec(), 0.0f64.to_le_bytes().to_vec())
+        );
     }
 }

@@ -91,7 +91,12 @@ impl Chunk {
     }
 
     /// Adds a page.
-    pub fn page(&mut self, tools: &mut Tools, place: &Place<'_>, values: &Values<'_>) -> Result<(), ParquetError> {
+    pub fn page(
+        &mut self,
+        tools: &mut Tools,
+        place: &Place<'_>,
+        values: &Values<'_>,
+    ) -> Result<(), ParquetError> {
         let mut page = std::mem::take(&mut tools.page);
         page.clear();
         let nullable = self.is_nullable(place.levels);
@@ -215,7 +220,11 @@ impl Chunk {
                 }
             }
             Values::Numbers(numbers) => {
-                let size = if self.column.physical_type() == Type::INT32 { 4 } else { 8 };
+                let size = if self.column.physical_type() == Type::INT32 {
+                    4
+                } else {
+                    8
+                };
                 let mut last = None;
                 for number in *numbers {
                     let place = match last {
@@ -296,7 +305,11 @@ impl Chunk {
     }
 
     /// Ends the chunk and begins the next one: its bytes, and what the footer is to say.
-    pub fn close(&mut self, tools: &mut Tools, rows: u64) -> Result<(Bytes, ColumnCloseResult), ParquetError> {
+    pub fn close(
+        &mut self,
+        tools: &mut Tools,
+        rows: u64,
+    ) -> Result<(Bytes, ColumnCloseResult), ParquetError> {
         let next = Self::new(self.column.clone(), self.compression, self.unique, tools);
         let mut this = std::mem::replace(self, next);
         let data = std::mem::replace(&mut this.pages, TrackedWrite::new(Vec::new())).into_inner()?;
@@ -327,17 +340,26 @@ impl Chunk {
         let dictionary_bytes = bytes.len();
         bytes.extend_from_slice(&data);
         let result = this.result(statistics, bytes.len(), rows)?;
-        Ok((Bytes::from(bytes), result.update_dictionary_location(dictionary_bytes)?))
+        Ok((
+            Bytes::from(bytes),
+            result.update_dictionary_location(dictionary_bytes)?,
+        ))
     }
 
     /// Of all pages; of values in lists only where all of them are in the dictionary.
     fn statistics(&self) -> Statistics {
         let nulls = self.bounds.iter().map(|page| page.nulls as u64).sum();
-        let in_dictionary = self.encodings.iter().all(|stats| stats.encoding == Encoding::RLE_DICTIONARY);
+        let in_dictionary = self
+            .encodings
+            .iter()
+            .all(|stats| stats.encoding == Encoding::RLE_DICTIONARY);
         let bounds = if in_dictionary {
             self.bounds_of(self.dictionary.values())
         } else if self.column.max_rep_level() == 0 {
-            self.bounds.iter().filter_map(|page| page.bounds.clone()).reduce(Bounds::with)
+            self.bounds
+                .iter()
+                .filter_map(|page| page.bounds.clone())
+                .reduce(Bounds::with)
         } else {
             None
         };
@@ -351,7 +373,12 @@ impl Chunk {
         }
     }
 
-    fn result(self, statistics: Statistics, bytes: usize, rows: u64) -> Result<ColumnCloseResult, ParquetError> {
+    fn result(
+        self,
+        statistics: Statistics,
+        bytes: usize,
+        rows: u64,
+    ) -> Result<ColumnCloseResult, ParquetError> {
         let mut encodings: Vec<Encoding> = self.encodings.iter().map(|stats| stats.encoding).collect();
         encodings.push(Encoding::RLE);
         let values: usize = self.bounds.iter().map(|page| page.values).sum();
@@ -387,7 +414,13 @@ fn index(column: &ColumnDescPtr, pages: &[PageBounds]) -> Option<ColumnIndexBuil
             None if page.nulls == page.values => (Vec::new(), Vec::new()),
             None => return None,
         };
-        index.append(page.nulls == page.values, least, greatest, page.nulls as i64, nans);
+        index.append(
+            page.nulls == page.values,
+            least,
+            greatest,
+            page.nulls as i64,
+            nans,
+        );
     }
     Some(index)
 }
@@ -396,7 +429,9 @@ fn index(column: &ColumnDescPtr, pages: &[PageBounds]) -> Option<ColumnIndexBuil
 fn number(bytes: &[u8]) -> i64 {
     match bytes.first_chunk::<8>() {
         Some(bytes) => i64::from_le_bytes(*bytes),
-        None => bytes.first_chunk::<4>().map_or(0, |bytes| i32::from_le_bytes(*bytes).into()),
+        None => bytes
+            .first_chunk::<4>()
+            .map_or(0, |bytes| i32::from_le_bytes(*bytes).into()),
     }
 }
 

@@ -101,7 +101,9 @@ mod tests {
                 let groups = (head >> 1) as usize;
                 for index in 0..groups * 8 {
                     let start = index * width as usize;
-                    values.push((0..width as usize).fold(0, |value, bit| value | of(bytes, start + bit) << bit));
+                    values.push(
+                        (0..width as usize).fold(0, |value, bit| value | of(bytes, start + bit) << bit),
+                    );
                 }
                 bytes = &bytes[groups * width as usize..];
             }
@@ -128,7 +130,11 @@ mod tests {
                 }
                 let mut out = Vec::new();
                 put(&mut out, &values, width(most));
-                assert_eq!(read(&out, bits, values.len()), values, "{bits} bits, runs to {run}");
+                assert_eq!(
+                    read(&out, bits, values.len()),
+                    values,
+                    "{bits} bits, runs to {run}"
+                );
             }
         }
     }

@@ -46,7 +46,11 @@ impl Levels {
             }
             Some(outer) => {
                 for (of, defined) in outer.repetition.iter().zip(&outer.definition) {
-                    let length = if *defined == outer.depth { lengths.next() } else { None };
+                    let length = if *defined == outer.depth {
+                        lengths.next()
+                    } else {
+                        None
+                    };
                     list(*of, length, *defined);
                 }
             }
@@ -61,7 +65,10 @@ impl Levels {
             encoded,
             lengths: match runs.is_empty() {
                 true => Vec::new(),
-                false => offsets.windows(2).map(|pair| (pair[1] - pair[0]) as usize).collect(),
+                false => offsets
+                    .windows(2)
+                    .map(|pair| (pair[1] - pair[0]) as usize)
+                    .collect(),
             },
         }
     }

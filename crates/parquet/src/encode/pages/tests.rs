@@ -47,7 +47,8 @@ fn encode(table: Table, encoder: PageEncoder, requests: &[Vec<u8>]) -> (Vec<u8>,
 
 fn read(file: Vec<u8>) -> (Vec<RecordBatch>, ParquetMetaData) {
     let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Required);
-    let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(bytes::Bytes::from(file), options).unwrap();
+    let builder =
+        ParquetRecordBatchReaderBuilder::try_new_with_options(bytes::Bytes::from(file), options).unwrap();
     let metadata = builder.metadata().as_ref().clone();
     let reader = builder.with_batch_size(1 << 20).build().unwrap();
     (reader.map(Result::unwrap).collect(), metadata)
@@ -65,7 +66,12 @@ fn compare(table: Table, requests: &[Vec<u8>]) -> (Vec<RecordBatch>, ParquetMeta
     assert_eq!(own.len(), arrow.len());
     for (own, arrow) in own.iter().zip(&arrow) {
         assert_eq!(own.schema(), arrow.schema());
-        for (field, (own, arrow)) in own.schema().fields().iter().zip(own.columns().iter().zip(arrow.columns())) {
+        for (field, (own, arrow)) in own
+            .schema()
+            .fields()
+            .iter()
+            .zip(own.columns().iter().zip(arrow.columns()))
+        {
             assert_eq!(own, arrow, "{table:?} {}", field.name());
         }
     }
@@ -107,21 +113,31 @@ fn fickle(count: u64) -> Vec<LogRecord> {
             0 => {}
             1 => attributes.push(attribute("string", Value::StringValue("the same".to_owned()))),
             2 => attributes.push(attribute("string", Value::StringValue(format!("{n:x}")))),
-            _ => attributes.push(attribute("string", Value::StringValue("é".repeat(n as usize % 50) + &n.to_string()))),
+            _ => attributes.push(attribute(
+                "string",
+                Value::StringValue("é".repeat(n as usize % 50) + &n.to_string()),
+            )),
         }
-        if n % 3 == 0 {
+        if n.is_multiple_of(3) {
             let value = [f64::NAN, 0.0, -0.0, n as f64, f64::NEG_INFINITY][n as usize / 3 % 5];
             attributes.push(attribute("double", Value::DoubleValue(value)));
         }
         if n % 100 > 20 {
-            attributes.push(attribute("int", Value::IntValue((n as i64).wrapping_mul(0x1234_5678_9abc_def1))));
+            attributes.push(attribute(
+                "int",
+                Value::IntValue((n as i64).wrapping_mul(0x1234_5678_9abc_def1)),
+            ));
         }
         if n > 9000 {
-            attributes.push(attribute("bool", Value::BoolValue(n % 7 == 0)));
+            attributes.push(attribute("bool", Value::BoolValue(n.is_multiple_of(7))));
         }
         LogRecord {
             time_unix_nano: 1_700_000_000_000_000_000 + n * 1_000_003,
-            trace_id: if n % 2 == 0 { n.to_be_bytes().repeat(2) } else { Vec::new() },
+            trace_id: if n.is_multiple_of(2) {
+                n.to_be_bytes().repeat(2)
+            } else {
+                Vec::new()
+            },
             severity_number: (n / 1000) as i32,
             attributes,
             ..Default::default()
@@ -171,12 +187,22 @@ fn pages_are_within_their_bounds() {
         let pages = page_index.offset_index(0, index).unwrap().page_locations();
         for (page, location) in pages.iter().enumerate() {
             let first = location.first_row_index as usize;
-            let end = pages.get(page + 1).map_or(column.len(), |next| next.first_row_index as usize);
+            let end = pages
+                .get(page + 1)
+                .map_or(column.len(), |next| next.first_row_index as usize);
             let values = column.slice(first, end - first);
             match page_index.column_index(0, index).unwrap() {
                 ColumnIndexMetaData::BYTE_ARRAY(bounds) => {
-                    assert_eq!(bounds.null_count(page), Some(values.null_count() as i64), "{name}");
-                    assert_eq!(bounds.is_null_page(page), values.null_count() == values.len(), "{name}");
+                    assert_eq!(
+                        bounds.null_count(page),
+                        Some(values.null_count() as i64),
+                        "{name}"
+                    );
+                    assert_eq!(
+                        bounds.is_null_page(page),
+                        values.null_count() == values.len(),
+                        "{name}"
+                    );
                     for text in values.as_string::<i32>().iter().flatten() {
                         let text = text.as_bytes();
                         assert!(bounds.min_value(page).unwrap() <= text, "{name}");
@@ -185,18 +211,33 @@ fn pages_are_within_their_bounds() {
                     }
                 }
                 ColumnIndexMetaData::INT64(bounds) => {
-                    assert_eq!(bounds.null_count(page), Some(values.null_count() as i64), "{name}");
+                    assert_eq!(
+                        bounds.null_count(page),
+                        Some(values.null_count() as i64),
+                        "{name}"
+                    );
                     let Some(values) = values.as_primitive_opt::<Int64Type>() else {
                         continue;
                     };
                     for value in values.iter().flatten() {
-                        assert!((*bounds.min_value(page).unwrap()..=*bounds.max_value(page).unwrap()).contains(&value));
+                        assert!(
+                            (*bounds.min_value(page).unwrap()..=*bounds.max_value(page).unwrap())
+                                .contains(&value)
+                        );
                         checked += 1;
                     }
                 }
                 ColumnIndexMetaData::DOUBLE(bounds) => {
-                    for value in values.as_primitive::<Float64Type>().iter().flatten().filter(|value| !value.is_nan()) {
-                        assert!((*bounds.min_value(page).unwrap()..=*bounds.max_value(page).unwrap()).contains(&value));
+                    for value in values
+                        .as_primitive::<Float64Type>()
+                        .iter()
+                        .flatten()
+                        .filter(|value| !value.is_nan())
+                    {
+                        assert!(
+                            (*bounds.min_value(page).unwrap()..=*bounds.max_value(page).unwrap())
+                                .contains(&value)
+                        );
                         checked += 1;
                     }
                 }

@@ -74,7 +74,12 @@ pub(crate) fn of<'a>(array: &'a dyn Array, gathered: &'a mut Gathered) -> Option
         DataType::Utf8 => Values::Texts(texts(array.as_string(), gathered)),
         DataType::Int64 => longs::<Int64Type>(array, gathered),
         DataType::Timestamp(TimeUnit::Microsecond, _) => longs::<TimestampMicrosecondType>(array, gathered),
-        DataType::Int32 => gather(array.as_primitive::<Int32Type>().values(), array.nulls(), gathered, i64::from),
+        DataType::Int32 => gather(
+            array.as_primitive::<Int32Type>().values(),
+            array.nulls(),
+            gathered,
+            i64::from,
+        ),
         DataType::Float64 => {
             let values = array.as_primitive::<Float64Type>().values();
             gather(values, array.nulls(), gathered, |value| value.to_bits() as i64)
@@ -94,7 +99,10 @@ pub(crate) fn of<'a>(array: &'a dyn Array, gathered: &'a mut Gathered) -> Option
     })
 }
 
-fn longs<'a, T: ArrowPrimitiveType<Native = i64>>(array: &'a dyn Array, gathered: &'a mut Gathered) -> Values<'a> {
+fn longs<'a, T: ArrowPrimitiveType<Native = i64>>(
+    array: &'a dyn Array,
+    gathered: &'a mut Gathered,
+) -> Values<'a> {
     let values = array.as_primitive::<T>().values();
     match array.nulls() {
         Some(_) => gather(values, array.nulls(), gathered, |value| value),
