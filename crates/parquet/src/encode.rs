@@ -1,7 +1,8 @@
 //! OTLP bytes to Parquet: walk a request, push rows into columns, write columns into a file.
 //!
 //! In the order of a row's way: `walk` reads requests, `source`, `attributes` and `json` what their rows are made of;
-//! `logs`, `spans`, `metrics` and `points` are the tables; `column` has what they are made of; `file` encodes.
+//! `logs`, `spans`, `metrics` and `points` are the tables; `column` has what they are made of; `file` writes them, with
+//! `pages`, or the parquet crate's own writer.
 
 mod attributes;
 mod column;
@@ -9,6 +10,7 @@ mod file;
 mod json;
 mod logs;
 mod metrics;
+mod pages;
 mod points;
 mod promote;
 mod source;
@@ -25,8 +27,8 @@ use std::io::Write;
 use sluice_wire::{Kind, Request};
 
 pub use attributes::Repairs;
-pub use file::FileSettings;
 pub(crate) use file::TableFile;
+pub use file::{FileSettings, PageEncoder};
 pub use promote::{ColumnType, Level, Promotion};
 pub(crate) use table::Rows;
 pub use table::Table;
@@ -64,7 +66,7 @@ struct OneFile<W: Write + Send> {
     file: TableFile<W>,
     /// Where rows of other tables go: nowhere.
     elsewhere: Option<Box<Rows>>,
-    promotions: Vec<Promotion>,
+    settings: FileSettings,
     repairs: Repairs,
 }
 
@@ -73,7 +75,7 @@ impl<W: Write + Send> Sink for OneFile<W> {
         if table == self.table {
             return self.file.room(bytes, &mut self.repairs);
         }
-        let rows = Rows::new(table, &self.promotions);
+        let rows = Rows::new(table, &self.settings);
         Ok(self.elsewhere.insert(Box::new(rows)))
     }
 }
@@ -95,7 +97,7 @@ impl<W: Write + Send> Encoder<W> {
                 table,
                 file: TableFile::new(table, settings, out)?,
                 elsewhere: None,
-                promotions: settings.promotions.clone(),
+                settings: settings.clone(),
                 repairs: Repairs::default(),
             },
         })

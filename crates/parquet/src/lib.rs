@@ -10,7 +10,9 @@
 mod encode;
 mod exporter;
 
-pub use encode::{ColumnType, EncodeError, Encoder, FileSettings, Level, Promotion, Repairs, Table};
+pub use encode::{
+    ColumnType, EncodeError, Encoder, FileSettings, Level, PageEncoder, Promotion, Repairs, Table,
+};
 #[cfg(feature = "s3")]
 pub use exporter::S3Settings;
 pub use exporter::{

@@ -30,6 +30,8 @@ pub(crate) struct Pairs {
     pub values: Vec<u8>,
     pub value_ends: Vec<u32>,
     pub types: Vec<u8>,
+    /// Of each key, see [`fingerprint`].
+    pub fingerprints: Vec<u64>,
 }
 
 /// What had to be changed for a table to be readable.
@@ -73,6 +75,7 @@ impl Pairs {
         self.values.clear();
         self.value_ends.clear();
         self.types.clear();
+        self.fingerprints.clear();
     }
 
     /// Takes these attributes in the place of what it had.
@@ -80,66 +83,128 @@ impl Pairs {
         self.clear();
         let mut seen: HashSet<Vec<u8>> = HashSet::new();
         for attribute in attributes {
-            let value = match attribute.value() {
-                // Also what a text that is not UTF-8 reads as.
-                Some(Value::String("")) => match invalid_text(&attribute) {
-                    Some(text) => {
-                        repairs.invalid_texts += 1;
-                        let text = String::from_utf8_lossy(text);
-                        self.push(
-                            attribute.key_bytes(),
-                            Some(Value::String(&text)),
-                            &mut seen,
-                            repairs,
-                        );
-                        continue;
-                    }
-                    None => Some(Value::String("")),
-                },
-                value => value,
+            let (key, any) = match parts(attribute.raw()) {
+                Some((key, any)) => (key, Some(any)),
+                None => (attribute.key_bytes(), attribute.value_raw()),
             };
-            self.push(attribute.key_bytes(), value, &mut seen, repairs);
+            if !self.push_key(key, &mut seen, repairs) {
+                continue;
+            }
+            let kind = match any.and_then(only_text) {
+                Some(text) => {
+                    push_text(&mut self.values, text, repairs);
+                    kind::STRING
+                }
+                None => self.push_value(&attribute, repairs),
+            };
+            self.types.push(kind);
+            self.value_ends.push(self.values.len() as u32);
         }
     }
 
+    /// Takes a key, unless it is there already.
     #[inline]
-    fn push(
-        &mut self,
-        key: &[u8],
-        value: Option<Value<'_>>,
-        seen: &mut HashSet<Vec<u8>>,
-        repairs: &mut Repairs,
-    ) {
+    fn push_key(&mut self, key: &[u8], seen: &mut HashSet<Vec<u8>>, repairs: &mut Repairs) -> bool {
         let start = self.keys.len();
-        match std::str::from_utf8(key) {
-            Ok(_) => self.keys.extend_from_slice(key),
-            Err(_) => {
-                repairs.invalid_texts += 1;
-                self.keys
-                    .extend_from_slice(String::from_utf8_lossy(key).as_bytes());
-            }
-        }
-        if self.is_known(start, seen) {
+        push_text(&mut self.keys, key, repairs);
+        let fingerprint = fingerprint(&self.keys[start..]);
+        if self.is_known(start, fingerprint, seen) {
             repairs.duplicate_keys += 1;
             self.keys.truncate(start);
-            return;
+            return false;
         }
         self.key_ends.push(self.keys.len() as u32);
-        self.types.push(write_value(&mut self.values, value));
-        self.value_ends.push(self.values.len() as u32);
+        self.fingerprints.push(fingerprint);
+        true
+    }
+
+    /// Takes a value of any kind.
+    #[inline(never)]
+    fn push_value(&mut self, attribute: &KeyValue<'_>, repairs: &mut Repairs) -> u8 {
+        match attribute.value() {
+            // Also what a text that is not UTF-8 reads as.
+            Some(Value::String("")) => {
+                push_text(
+                    &mut self.values,
+                    invalid_text(attribute).unwrap_or_default(),
+                    repairs,
+                );
+                kind::STRING
+            }
+            value => write_value(&mut self.values, value),
+        }
     }
 
     /// Whether the key from `start` on is there already.
-    fn is_known(&self, start: usize, seen: &mut HashSet<Vec<u8>>) -> bool {
+    #[inline]
+    fn is_known(&self, start: usize, fingerprint: u64, seen: &mut HashSet<Vec<u8>>) -> bool {
         let (known, new) = self.keys.split_at(start);
-        if self.len() < LINEAR_UP_TO {
-            return (0..self.len()).any(|index| slice(known, &self.key_ends, index) == new);
+        let count = self.fingerprints.len();
+        if count < LINEAR_UP_TO {
+            let mut alike = (0..count).filter(|index| self.fingerprints[*index] == fingerprint);
+            return alike.any(|index| slice(known, &self.key_ends, index) == new);
         }
         if seen.is_empty() {
-            seen.extend((0..self.len()).map(|index| slice(known, &self.key_ends, index).to_vec()));
+            seen.extend((0..count).map(|index| slice(known, &self.key_ends, index).to_vec()));
         }
         !seen.insert(new.to_vec())
     }
+}
+
+/// Key and `AnyValue` of an attribute as nearly all of them are written: one after the other, shorter than 128 bytes.
+#[inline]
+fn parts(attribute: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (key, rest) = short(attribute, 0x0a)?;
+    let (any, rest) = short(rest, 0x12)?;
+    rest.is_empty().then_some((key, any))
+}
+
+/// The text of an `AnyValue` that is one and nothing else.
+#[inline]
+fn only_text(any: &[u8]) -> Option<&[u8]> {
+    let (text, rest) = short(any, 0x0a)?;
+    rest.is_empty().then_some(text)
+}
+
+/// The delimited field with this key that `bytes` begin with, if it is shorter than 128 bytes, and what follows.
+#[inline]
+fn short(bytes: &[u8], key: u8) -> Option<(&[u8], &[u8])> {
+    match bytes {
+        [first, length, rest @ ..] if *first == key && *length < 0x80 => {
+            rest.split_at_checked(usize::from(*length))
+        }
+        _ => None,
+    }
+}
+
+/// A number that differs, as good as always, where keys differ: both ends of the key and its length.
+#[inline]
+pub(crate) fn fingerprint(key: &[u8]) -> u64 {
+    // An odd number with bits all over: 2^64 over the golden ratio.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let (first, last) = match (key.first_chunk::<8>(), key.last_chunk::<8>()) {
+        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+        _ => (key.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte)), 0),
+    };
+    let mixed = (first.wrapping_mul(SPREAD) ^ last).wrapping_add(key.len() as u64);
+    let mixed = mixed.wrapping_mul(SPREAD);
+    mixed ^ mixed >> 32
+}
+
+/// Appends a text, mended where it is not UTF-8.
+#[inline]
+fn push_text(out: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
+    match text.is_ascii() {
+        true => out.extend_from_slice(text),
+        false => push_mended(out, text, repairs),
+    }
+}
+
+#[inline(never)]
+fn push_mended(out: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
+    let mended = String::from_utf8_lossy(text);
+    repairs.invalid_texts += u64::from(matches!(mended, std::borrow::Cow::Owned(_)));
+    out.extend_from_slice(mended.as_bytes());
 }
 
 /// The bytes of a string value that reads as empty and is not.
@@ -197,12 +262,12 @@ pub(crate) fn write_value(out: &mut Vec<u8>, value: Option<Value<'_>>) -> u8 {
 }
 
 pub(crate) fn write_int(out: &mut Vec<u8>, value: i64) {
-    // Writing to memory does not fail.
-    let _ = write!(out, "{value}");
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// The shortest digits that read back as the same number, always with a point or an exponent.
 pub(crate) fn write_double(out: &mut Vec<u8>, value: f64) {
+    // Writing to memory does not fail.
     let _ = match value {
         value if value.is_nan() => out.write_all(b"NaN"),
         f64::INFINITY => out.write_all(b"Infinity"),

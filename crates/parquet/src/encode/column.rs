@@ -23,6 +23,12 @@ pub(crate) fn field(id: i32, name: &str, array: &dyn Array, nullable: bool) -> F
 pub(crate) struct Columns {
     pub fields: Vec<FieldRef>,
     pub arrays: Vec<ArrayRef>,
+    /// Of each column: whether it has a value for each run of rows, rather than for each row.
+    pub shared: Vec<bool>,
+    /// Rows of each run. Empty where all are of one row.
+    pub runs: Vec<u32>,
+    /// Whether columns that are put now are shared.
+    sharing: bool,
 }
 
 impl Columns {
@@ -37,6 +43,15 @@ impl Columns {
     fn push(&mut self, id: i32, name: &str, array: impl Array + 'static, nullable: bool) {
         self.fields.push(Arc::new(field(id, name, &array, nullable)));
         self.arrays.push(Arc::new(array));
+        self.shared.push(self.sharing);
+    }
+
+    /// Puts columns that have a value for each run.
+    pub fn put_shared<R>(&mut self, put: impl FnOnce(&mut Self) -> R) -> R {
+        self.sharing = true;
+        let put = put(self);
+        self.sharing = false;
+        put
     }
 
     /// As one column of structs, for what is repeated in a row.
@@ -78,6 +93,13 @@ impl<T: ArrowPrimitiveType> Numbers<T> {
         self.nulls.append(value.is_some());
     }
 
+    /// Adds what is absent up to `rows`.
+    #[inline]
+    pub fn pad(&mut self, rows: usize) {
+        self.nulls.append_n_nulls(rows - self.values.len());
+        self.values.resize(rows, T::Native::default());
+    }
+
     pub fn finish(&mut self) -> PrimitiveArray<T> {
         let values = ScalarBuffer::from(std::mem::take(&mut self.values));
         PrimitiveArray::new(values, self.nulls.finish())
@@ -104,6 +126,13 @@ impl Booleans {
     pub fn push_option(&mut self, value: Option<bool>) {
         self.values.append(value.unwrap_or_default());
         self.nulls.append(value.is_some());
+    }
+
+    /// Adds what is absent up to `rows`.
+    pub fn pad(&mut self, rows: usize) {
+        let missing = rows - self.values.len();
+        self.nulls.append_n_nulls(missing);
+        self.values.append_n(missing, false);
     }
 
     pub fn finish(&mut self) -> BooleanArray {
@@ -164,6 +193,13 @@ impl Texts {
                 .extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
         }
         self.end(!id.is_empty());
+    }
+
+    /// Adds what is absent up to `rows`.
+    #[inline]
+    pub fn pad(&mut self, rows: usize) {
+        self.nulls.append_n_nulls(rows + 1 - self.ends.len());
+        self.ends.resize(rows + 1, self.bytes.len() as i32);
     }
 
     /// Many texts at once, all present.

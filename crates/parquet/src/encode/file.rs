@@ -5,16 +5,18 @@
 
 use std::io::Write;
 
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::metadata::{KeyValue, SortingColumn};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::schema::types::ColumnPath;
 
 use super::EncodeError;
 use super::attributes::Repairs;
+use super::pages::PageWriter;
 use super::promote::Promotion;
 use super::table::{Rows, Table};
 
@@ -32,10 +34,10 @@ pub(crate) const ROW_GROUP_ROWS: usize = 128 << 10;
 pub(crate) const ROW_GROUP_BYTES: usize = 32 << 20;
 
 /// Values of these columns rarely occur twice: a dictionary of them is work for nothing.
-const UNIQUE: &[&str] = &["trace_id", "span_id", "parent_span_id"];
+pub(crate) const UNIQUE: &[&str] = &["trace_id", "span_id", "parent_span_id"];
 
 /// Times go up by little: their differences are small.
-const TIMES: &[&str] = &[
+pub(crate) const TIMES: &[&str] = &[
     "timestamp",
     "time_unix_nano",
     "observed_time_unix_nano",
@@ -53,6 +55,21 @@ pub struct FileSettings {
     pub promotions: Vec<Promotion>,
     /// Level of zstd: 1 is as quick as snappy, and 3 gains nothing over it on telemetry.
     pub zstd_level: i32,
+    /// Who makes the pages. What is in the file is the same.
+    pub encoder: PageEncoder,
+    /// Whether there are columns for attributes that are not promoted. Without them rows cannot be had back: for
+    /// measurements beside writers of flat tables.
+    pub maps: bool,
+}
+
+/// Who makes the pages of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PageEncoder {
+    /// sluice's own, which is quicker; not the default yet: see docs/decisions.md, 2026-11-22.
+    Own,
+    /// `ArrowWriter` of the parquet crate: the reference.
+    #[default]
+    Arrow,
 }
 
 impl Default for FileSettings {
@@ -60,16 +77,14 @@ impl Default for FileSettings {
         Self {
             promotions: Vec::new(),
             zstd_level: 1,
+            encoder: PageEncoder::default(),
+            maps: true,
         }
     }
 }
 
 impl FileSettings {
-    fn properties(
-        &self,
-        table: Table,
-        sorted: Option<Vec<SortingColumn>>,
-    ) -> Result<WriterProperties, EncodeError> {
+    fn properties(&self, table: Table) -> Result<WriterProperties, EncodeError> {
         let column = |name: &str| ColumnPath::from(name);
         let mut properties = WriterProperties::builder()
             .set_writer_version(WriterVersion::PARQUET_1_0)
@@ -78,7 +93,6 @@ impl FileSettings {
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
             .set_write_batch_size(BATCH_ROWS)
-            .set_sorting_columns(sorted)
             .set_created_by(concat!("sluice version ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(vec![
                 KeyValue::new("sluice.table".to_owned(), table.name().to_owned()),
@@ -96,11 +110,16 @@ impl FileSettings {
     }
 }
 
+enum Writer<W: Write + Send> {
+    Own(Box<PageWriter<W>>),
+    Arrow(Box<ArrowWriter<W>>),
+}
+
 /// A file of one table.
 pub(crate) struct TableFile<W: Write + Send> {
     rows: Rows,
     schema: SchemaRef,
-    writer: ArrowWriter<W>,
+    writer: Writer<W>,
     waiting_rows: usize,
     waiting_bytes: usize,
     written_rows: u64,
@@ -108,14 +127,28 @@ pub(crate) struct TableFile<W: Write + Send> {
 
 impl<W: Write + Send> TableFile<W> {
     pub fn new(table: Table, settings: &FileSettings, out: W) -> Result<Self, EncodeError> {
-        let schema = table.schema(&settings.promotions)?;
-        let options = ArrowWriterOptions::new()
-            .with_properties(settings.properties(table, None)?)
-            // Any engine reads the file by its Parquet schema; Arrow's own copy of it would be the largest thing in a small one.
-            .with_skip_arrow_metadata(true);
+        let schema = table.schema(settings)?;
+        let properties = settings.properties(table)?;
+        let writer = match settings.encoder {
+            PageEncoder::Own => Writer::Own(Box::new(PageWriter::new(
+                out,
+                &schema,
+                properties,
+                settings.zstd_level,
+            )?)),
+            PageEncoder::Arrow => {
+                let options = ArrowWriterOptions::new()
+                    .with_properties(properties)
+                    // Any engine reads the file by its Parquet schema; Arrow's own copy of it would be the largest
+                    // thing in a small one.
+                    .with_skip_arrow_metadata(true);
+                let writer = ArrowWriter::try_new_with_options(out, schema.clone(), options)?;
+                Writer::Arrow(Box::new(writer))
+            }
+        };
         Ok(Self {
-            rows: Rows::new(table, &settings.promotions),
-            writer: ArrowWriter::try_new_with_options(out, schema.clone(), options)?,
+            rows: Rows::new(table, settings),
+            writer,
             schema,
             waiting_rows: 0,
             waiting_bytes: 0,
@@ -134,8 +167,13 @@ impl<W: Write + Send> TableFile<W> {
     }
 
     fn flush(&mut self, repairs: &mut Repairs) -> Result<(), EncodeError> {
-        let batch = self.rows.take(&self.schema, repairs)?;
-        self.writer.write(&batch)?;
+        let columns = self.rows.take(repairs)?;
+        match &mut self.writer {
+            Writer::Own(writer) => writer.write(&columns, self.waiting_rows)?,
+            Writer::Arrow(writer) => {
+                writer.write(&RecordBatch::try_new(self.schema.clone(), columns.arrays)?)?
+            }
+        }
         self.written_rows += self.waiting_rows as u64;
         self.waiting_rows = 0;
         self.waiting_bytes = 0;
@@ -150,12 +188,20 @@ impl<W: Write + Send> TableFile<W> {
     /// Roughly what the file would have if it ended now: what is written, and what the row group at hand amounts to.
     pub fn estimated_bytes(&self) -> u64 {
         let waiting = self.waiting_bytes / WAITING_PART;
-        (self.writer.bytes_written() + self.writer.in_progress_size() + waiting) as u64
+        let encoded = match &self.writer {
+            Writer::Own(writer) => writer.bytes_written() + writer.in_progress_bytes(),
+            Writer::Arrow(writer) => writer.bytes_written() + writer.in_progress_size(),
+        };
+        (encoded + waiting) as u64
     }
 
     /// Bytes of memory it holds.
     pub fn memory_bytes(&self) -> usize {
-        self.writer.memory_size() + self.waiting_bytes
+        self.waiting_bytes
+            + match &self.writer {
+                Writer::Own(writer) => writer.memory_bytes(),
+                Writer::Arrow(writer) => writer.memory_size(),
+            }
     }
 
     /// Writes what is left and the footer.
@@ -163,7 +209,10 @@ impl<W: Write + Send> TableFile<W> {
         if self.waiting_rows > 0 {
             self.flush(repairs)?;
         }
-        Ok(self.writer.into_inner()?)
+        match self.writer {
+            Writer::Own(writer) => writer.finish(),
+            Writer::Arrow(writer) => Ok(writer.into_inner()?),
+        }
     }
 }
 

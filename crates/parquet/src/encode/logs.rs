@@ -5,7 +5,7 @@ use sluice_wire::{Fields, LogRecord};
 
 use super::attributes::{Pairs, Repairs, kind, write_value};
 use super::column::{Columns, Ints, Longs, Texts};
-use super::promote::Promotion;
+use super::file::FileSettings;
 use super::source::{Source, SourceColumns, attributes};
 use super::times::Times;
 
@@ -36,7 +36,7 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    pub fn new(promotions: &[Promotion]) -> Self {
+    pub fn new(settings: &FileSettings) -> Self {
         Self {
             times: Times::default(),
             observed: Longs::default(),
@@ -49,7 +49,7 @@ impl Logs {
             span_id: Texts::default(),
             flags: Longs::default(),
             dropped: Longs::default(),
-            source: SourceColumns::new(promotions),
+            source: SourceColumns::new(settings),
             pairs: Pairs::default(),
             text: Vec::new(),
         }

@@ -5,7 +5,7 @@ use sluice_wire::{Fields, Metric, MetricData};
 
 use super::attributes::{Pairs, Repairs};
 use super::column::{Booleans, Columns, Doubles, Ends, Ints, Longs, Maps, Texts};
-use super::promote::Promotion;
+use super::file::FileSettings;
 use super::source::{Source, SourceColumns, attributes};
 use super::times::Times;
 
@@ -68,7 +68,7 @@ pub(crate) struct PointColumns {
 }
 
 impl PointColumns {
-    pub fn new(promotions: &[Promotion]) -> Self {
+    pub fn new(settings: &FileSettings) -> Self {
         Self {
             times: Times::default(),
             start: Longs::default(),
@@ -81,7 +81,7 @@ impl PointColumns {
             is_monotonic: Booleans::default(),
             flags: Longs::default(),
             exemplars: Exemplars::default(),
-            source: SourceColumns::new(promotions),
+            source: SourceColumns::new(settings),
             pairs: Pairs::default(),
         }
     }

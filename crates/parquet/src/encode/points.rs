@@ -6,8 +6,8 @@ use sluice_wire::{Field, Fields};
 
 use super::attributes::Repairs;
 use super::column::{self, Columns, Doubles, Ends, Ints, Longs};
+use super::file::FileSettings;
 use super::metrics::{MetricSource, Numbers, PointColumns};
-use super::promote::Promotion;
 use super::source::Source;
 
 /// Wire types, as in the encoding's specification.
@@ -63,9 +63,9 @@ pub(crate) struct NumberPoints {
 }
 
 impl NumberPoints {
-    pub fn new(promotions: &[Promotion]) -> Self {
+    pub fn new(settings: &FileSettings) -> Self {
         Self {
-            point: PointColumns::new(promotions),
+            point: PointColumns::new(settings),
             double: Doubles::default(),
             int: Longs::default(),
         }
@@ -177,9 +177,9 @@ pub(crate) struct HistogramPoints {
 }
 
 impl HistogramPoints {
-    pub fn new(promotions: &[Promotion]) -> Self {
+    pub fn new(settings: &FileSettings) -> Self {
         Self {
-            point: PointColumns::new(promotions),
+            point: PointColumns::new(settings),
             totals: Totals::default(),
             bucket_counts: Lists::default(),
             explicit_bounds: Lists::default(),
@@ -256,9 +256,9 @@ pub(crate) struct ExponentialPoints {
 }
 
 impl ExponentialPoints {
-    pub fn new(promotions: &[Promotion]) -> Self {
+    pub fn new(settings: &FileSettings) -> Self {
         Self {
-            point: PointColumns::new(promotions),
+            point: PointColumns::new(settings),
             totals: Totals::default(),
             scale: Ints::default(),
             zero_count: Longs::default(),
@@ -317,9 +317,9 @@ pub(crate) struct SummaryPoints {
 }
 
 impl SummaryPoints {
-    pub fn new(promotions: &[Promotion]) -> Self {
+    pub fn new(settings: &FileSettings) -> Self {
         Self {
-            point: PointColumns::new(promotions),
+            point: PointColumns::new(settings),
             count: Longs::default(),
             sum: Doubles::default(),
             ends: Ends::default(),

@@ -2,7 +2,7 @@
 
 use arrow_array::types::{Float64Type, Int64Type};
 
-use super::attributes::{Pairs, kind};
+use super::attributes::{Pairs, fingerprint, kind};
 use super::column::{Booleans, Columns, Numbers, Texts};
 
 /// Where an attribute is looked for.
@@ -56,14 +56,17 @@ enum Values {
 struct Promoted {
     promotion: Promotion,
     id: i32,
-    /// Where it was the last time: rows of one source have their attributes in one order.
-    hint: usize,
     values: Values,
 }
 
 /// The promoted columns of a table.
 #[derive(Debug)]
-pub(crate) struct PromotedColumns(Vec<Promoted>);
+pub(crate) struct PromotedColumns {
+    columns: Vec<Promoted>,
+    /// Where the columns of a key are found: its fingerprint, and the column's place plus one. A power of two, half full at
+    /// most; none without columns.
+    slots: Vec<(u64, usize)>,
+}
 
 /// Field ids of promoted columns begin here; the rest of it is made of the name, so that it does not change with the
 /// order of the configuration.
@@ -78,7 +81,6 @@ impl PromotedColumns {
     pub fn new(promotions: &[Promotion]) -> Self {
         let column = |promotion: &Promotion| Promoted {
             id: field_id(&promotion.column),
-            hint: 0,
             values: match promotion.column_type {
                 ColumnType::String => Values::String(Texts::default()),
                 ColumnType::Int => Values::Int(Numbers::default()),
@@ -87,51 +89,88 @@ impl PromotedColumns {
             },
             promotion: promotion.clone(),
         };
-        Self(promotions.iter().map(column).collect())
+        let size = match promotions.len() {
+            0 => 0,
+            count => (count * 2).next_power_of_two(),
+        };
+        let mut slots = vec![(0, 0); size];
+        for (index, promotion) in promotions.iter().enumerate() {
+            let fingerprint = fingerprint(promotion.attribute.as_bytes());
+            let mut slot = fingerprint as usize & (size - 1);
+            while slots[slot].1 > 0 {
+                slot = (slot + 1) & (size - 1);
+            }
+            slots[slot] = (fingerprint, index + 1);
+        }
+        Self {
+            columns: promotions.iter().map(column).collect(),
+            slots,
+        }
     }
 
-    pub fn push(&mut self, resource: &Pairs, scope: &Pairs, record: &Pairs) {
-        for column in &mut self.0 {
-            let pairs = match column.promotion.level {
-                Level::Resource => resource,
-                Level::Scope => scope,
-                Level::Record => record,
-            };
-            let key = column.promotion.attribute.as_bytes();
-            let found = if column.hint < pairs.len() && pairs.key(column.hint) == key {
-                Some(column.hint)
-            } else {
-                (0..pairs.len()).find(|index| pairs.key(*index) == key)
-            };
-            column.hint = found.unwrap_or(column.hint);
-            let found = found.map(|index| (pairs.types[index], pairs.value(index)));
-            let text = |letter| {
-                let value = found.filter(|(kind, _)| *kind == letter)?;
-                std::str::from_utf8(value.1).ok()
-            };
-            match &mut column.values {
-                Values::String(values) => {
-                    let value = found.filter(|(of, _)| *of == kind::STRING);
-                    values.push_option(value.map(|(_, value)| value));
+    /// Takes the values of a row, or of a run of rows, whose columns have `rows` values by now. Columns without a value are left
+    /// as they are; those of a level are always pushed with the same count.
+    pub fn push(&mut self, level: Level, pairs: &Pairs, rows: usize) {
+        let Some(mask) = self.slots.len().checked_sub(1) else {
+            return;
+        };
+        for (index, fingerprint) in pairs.fingerprints.iter().enumerate() {
+            let mut slot = *fingerprint as usize & mask;
+            // An attribute may have several columns, of different types.
+            while let (of, place @ 1..) = self.slots[slot] {
+                slot = (slot + 1) & mask;
+                let column = &mut self.columns[place - 1];
+                if of == *fingerprint
+                    && column.promotion.level == level
+                    && column.promotion.attribute.as_bytes() == pairs.key(index)
+                {
+                    column.values.pad(rows);
+                    column.values.push(pairs.types[index], pairs.value(index));
                 }
-                Values::Int(values) => values.push_option(text(kind::INT).and_then(|text| text.parse().ok())),
-                Values::Double(values) => {
-                    values.push_option(text(kind::DOUBLE).and_then(|text| text.parse().ok()));
-                }
-                Values::Bool(values) => values.push_option(text(kind::BOOL).map(|text| text == "true")),
             }
         }
     }
 
-    pub fn finish(&mut self, columns: &mut Columns, repaired: &mut u64) {
-        for column in &mut self.0 {
+    /// Puts the columns, of `rows` rows in `runs` runs.
+    pub fn finish(&mut self, columns: &mut Columns, runs: usize, rows: usize, repaired: &mut u64) {
+        for column in &mut self.columns {
             let name = &column.promotion.column;
-            match &mut column.values {
-                Values::String(values) => columns.put_nullable(column.id, name, values.finish(repaired)),
-                Values::Int(values) => columns.put_nullable(column.id, name, values.finish()),
-                Values::Double(values) => columns.put_nullable(column.id, name, values.finish()),
-                Values::Bool(values) => columns.put_nullable(column.id, name, values.finish()),
+            let id = column.id;
+            let mut put = |columns: &mut Columns, rows| {
+                column.values.pad(rows);
+                match &mut column.values {
+                    Values::String(values) => columns.put_nullable(id, name, values.finish(repaired)),
+                    Values::Int(values) => columns.put_nullable(id, name, values.finish()),
+                    Values::Double(values) => columns.put_nullable(id, name, values.finish()),
+                    Values::Bool(values) => columns.put_nullable(id, name, values.finish()),
+                }
+            };
+            match column.promotion.level {
+                Level::Record => put(columns, rows),
+                Level::Resource | Level::Scope => columns.put_shared(|columns| put(columns, runs)),
             }
+        }
+    }
+}
+
+impl Values {
+    fn pad(&mut self, rows: usize) {
+        match self {
+            Self::String(values) => values.pad(rows),
+            Self::Int(values) => values.pad(rows),
+            Self::Double(values) => values.pad(rows),
+            Self::Bool(values) => values.pad(rows),
+        }
+    }
+
+    /// Takes the value of an attribute of some type, as its text.
+    fn push(&mut self, of: u8, value: &[u8]) {
+        let text = |kind| std::str::from_utf8(value).ok().filter(|_| of == kind);
+        match self {
+            Self::String(values) => values.push_option((of == kind::STRING).then_some(value)),
+            Self::Int(values) => values.push_option(text(kind::INT).and_then(|text| text.parse().ok())),
+            Self::Double(values) => values.push_option(text(kind::DOUBLE).and_then(|text| text.parse().ok())),
+            Self::Bool(values) => values.push_option(text(kind::BOOL).map(|text| text == "true")),
         }
     }
 }

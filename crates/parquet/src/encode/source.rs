@@ -5,7 +5,8 @@ use sluice_wire::{Fields, KeyValue, ResourceItems, ScopeItems};
 
 use super::attributes::{Pairs, Repairs, kind};
 use super::column::{Columns, Longs, Maps, Texts};
-use super::promote::{PromotedColumns, Promotion};
+use super::file::{FileSettings, PageEncoder};
+use super::promote::{Level, PromotedColumns};
 
 /// A resource and one of its scopes.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Source {
     pub scope_version: Vec<u8>,
     pub scope_dropped: u32,
     pub scope_schema_url: Vec<u8>,
+    /// Another one for each resource and scope.
+    pub version: u64,
     /// Where `service.name` is among the resource's attributes, if it is there and a string.
     service_name: Option<usize>,
 }
@@ -34,6 +37,7 @@ impl Source {
     }
 
     pub fn set_scope(&mut self, of: &ScopeItems<'_>, repairs: &mut Repairs) {
+        self.version += 1;
         let scope = of.scope();
         self.scope.fill(scope.attributes(), repairs);
         set(&mut self.scope_name, scope.name());
@@ -61,9 +65,15 @@ pub(crate) fn attributes(message: &[u8], number: u32) -> impl Iterator<Item = Ke
         .map(KeyValue::parse)
 }
 
-/// The columns that every table ends with.
+/// The columns that every table ends with. Those of resource and scope have a value for each run of rows from one
+/// source where the page encoder is our own, and for each row where it is not.
 #[derive(Debug)]
 pub(crate) struct SourceColumns {
+    settings: FileSettings,
+    /// The source of the last row, 0 before the first one.
+    version: u64,
+    runs: Vec<u32>,
+    rows: usize,
     service_name: Texts,
     resource: Maps,
     resource_dropped: Longs,
@@ -78,8 +88,12 @@ pub(crate) struct SourceColumns {
 }
 
 impl SourceColumns {
-    pub fn new(promotions: &[Promotion]) -> Self {
+    pub fn new(settings: &FileSettings) -> Self {
         Self {
+            settings: settings.clone(),
+            version: 0,
+            runs: Vec::new(),
+            rows: 0,
             service_name: Texts::default(),
             resource: Maps::default(),
             resource_dropped: Longs::default(),
@@ -90,36 +104,68 @@ impl SourceColumns {
             scope_dropped: Longs::default(),
             scope_schema_url: Texts::default(),
             record: Maps::default(),
-            promoted: PromotedColumns::new(promotions),
+            promoted: PromotedColumns::new(&settings.promotions),
         }
     }
 
     #[inline]
     pub fn push(&mut self, source: &Source, record: &Pairs) {
+        let shared = self.settings.encoder == PageEncoder::Own && self.version == source.version;
+        match self.runs.last_mut() {
+            Some(run) if shared => *run += 1,
+            _ => {
+                self.push_source(source);
+                self.version = source.version;
+                self.runs.push(1);
+            }
+        }
+        if self.settings.maps {
+            self.record.push(record);
+        }
+        self.promoted.push(Level::Record, record, self.rows);
+        self.rows += 1;
+    }
+
+    fn push_source(&mut self, source: &Source) {
         let service_name = source.service_name.map(|index| source.resource.value(index));
         self.service_name.push_option(service_name);
-        self.resource.push(&source.resource);
+        if self.settings.maps {
+            self.resource.push(&source.resource);
+            self.scope.push(&source.scope);
+        }
         self.resource_dropped.push(source.resource_dropped.into());
         self.resource_schema_url
             .push_unless_empty(&source.resource_schema_url);
         self.scope_name.push_unless_empty(&source.scope_name);
         self.scope_version.push_unless_empty(&source.scope_version);
-        self.scope.push(&source.scope);
         self.scope_dropped.push(source.scope_dropped.into());
         self.scope_schema_url.push_unless_empty(&source.scope_schema_url);
-        self.record.push(record);
-        self.promoted.push(&source.resource, &source.scope, record);
+        let run = self.runs.len();
+        self.promoted.push(Level::Resource, &source.resource, run);
+        self.promoted.push(Level::Scope, &source.scope, run);
     }
 
     pub fn finish(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
+        let (runs, rows) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.rows));
+        self.version = 0;
+        columns.put_shared(|columns| self.finish_source(columns, repaired))?;
+        if self.settings.maps {
+            self.record
+                .finish(columns, 71, "attributes", "attr_types", repaired)?;
+        }
+        self.promoted.finish(columns, runs.len(), rows, repaired);
+        if runs.len() < rows {
+            columns.runs = runs;
+        }
+        Ok(())
+    }
+
+    fn finish_source(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
         columns.put_nullable(60, "service_name", self.service_name.finish(repaired));
-        self.resource.finish(
-            columns,
-            61,
-            "resource_attributes",
-            "resource_attr_types",
-            repaired,
-        )?;
+        if self.settings.maps {
+            let (name, types) = ("resource_attributes", "resource_attr_types");
+            self.resource.finish(columns, 61, name, types, repaired)?;
+        }
         columns.put(
             63,
             "resource_dropped_attributes_count",
@@ -132,13 +178,12 @@ impl SourceColumns {
         );
         columns.put_nullable(65, "scope_name", self.scope_name.finish(repaired));
         columns.put_nullable(66, "scope_version", self.scope_version.finish(repaired));
-        self.scope
-            .finish(columns, 67, "scope_attributes", "scope_attr_types", repaired)?;
+        if self.settings.maps {
+            let (name, types) = ("scope_attributes", "scope_attr_types");
+            self.scope.finish(columns, 67, name, types, repaired)?;
+        }
         columns.put(69, "scope_dropped_attributes_count", self.scope_dropped.finish());
         columns.put_nullable(70, "scope_schema_url", self.scope_schema_url.finish(repaired));
-        self.record
-            .finish(columns, 71, "attributes", "attr_types", repaired)?;
-        self.promoted.finish(columns, repaired);
         Ok(())
     }
 }

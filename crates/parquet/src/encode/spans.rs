@@ -5,7 +5,7 @@ use sluice_wire::{Fields, Span};
 
 use super::attributes::{Pairs, Repairs};
 use super::column::{Columns, Ends, Ints, Longs, Maps, Texts};
-use super::promote::Promotion;
+use super::file::FileSettings;
 use super::source::{Source, SourceColumns, attributes};
 use super::times::Times;
 
@@ -33,7 +33,7 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    pub fn new(promotions: &[Promotion]) -> Self {
+    pub fn new(settings: &FileSettings) -> Self {
         Self {
             times: Times::default(),
             end: Longs::default(),
@@ -52,7 +52,7 @@ impl Spans {
             dropped_events: Longs::default(),
             links: Links::default(),
             dropped_links: Longs::default(),
-            source: SourceColumns::new(promotions),
+            source: SourceColumns::new(settings),
             pairs: Pairs::default(),
         }
     }

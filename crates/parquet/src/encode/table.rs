@@ -1,14 +1,13 @@
 //! The tables there are, and the rows of one of them that wait to be encoded.
 
-use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use std::sync::Arc;
 
 use super::attributes::Repairs;
 use super::column::Columns;
+use super::file::FileSettings;
 use super::logs::Logs;
 use super::points::{ExponentialPoints, HistogramPoints, NumberPoints, SummaryPoints};
-use super::promote::Promotion;
 use super::spans::Spans;
 
 /// A table: one directory of files with one schema.
@@ -51,12 +50,12 @@ impl Table {
         }
     }
 
-    /// The columns of this table, with these promoted ones.
+    /// The columns of this table, with the promoted ones of `settings`.
     ///
     /// # Errors
     /// None that a test would not have shown; it is what Arrow says of a schema that contradicts itself.
-    pub fn schema(self, promotions: &[Promotion]) -> Result<SchemaRef, ArrowError> {
-        let columns = Rows::new(self, promotions).columns(&mut 0)?;
+    pub fn schema(self, settings: &FileSettings) -> Result<SchemaRef, ArrowError> {
+        let columns = Rows::new(self, settings).columns(&mut 0)?;
         Ok(Arc::new(Schema::new(columns.fields)))
     }
 }
@@ -73,14 +72,14 @@ pub(crate) enum Rows {
 }
 
 impl Rows {
-    pub fn new(table: Table, promotions: &[Promotion]) -> Self {
+    pub fn new(table: Table, settings: &FileSettings) -> Self {
         match table {
-            Table::Logs => Self::Logs(Logs::new(promotions)),
-            Table::Spans => Self::Spans(Spans::new(promotions)),
-            Table::MetricsNumber => Self::MetricsNumber(NumberPoints::new(promotions)),
-            Table::MetricsHistogram => Self::MetricsHistogram(HistogramPoints::new(promotions)),
-            Table::MetricsExpHistogram => Self::MetricsExpHistogram(ExponentialPoints::new(promotions)),
-            Table::MetricsSummary => Self::MetricsSummary(SummaryPoints::new(promotions)),
+            Table::Logs => Self::Logs(Logs::new(settings)),
+            Table::Spans => Self::Spans(Spans::new(settings)),
+            Table::MetricsNumber => Self::MetricsNumber(NumberPoints::new(settings)),
+            Table::MetricsHistogram => Self::MetricsHistogram(HistogramPoints::new(settings)),
+            Table::MetricsExpHistogram => Self::MetricsExpHistogram(ExponentialPoints::new(settings)),
+            Table::MetricsSummary => Self::MetricsSummary(SummaryPoints::new(settings)),
         }
     }
 
@@ -95,9 +94,8 @@ impl Rows {
         }
     }
 
-    /// The rows as one batch; none are left.
-    pub fn take(&mut self, schema: &SchemaRef, repairs: &mut Repairs) -> Result<RecordBatch, ArrowError> {
-        let columns = self.columns(&mut repairs.invalid_texts)?;
-        RecordBatch::try_new(schema.clone(), columns.arrays)
+    /// The columns of all rows, in the order of the schema; no rows are left.
+    pub fn take(&mut self, repairs: &mut Repairs) -> Result<Columns, ArrowError> {
+        self.columns(&mut repairs.invalid_texts)
     }
 }

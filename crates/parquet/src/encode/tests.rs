@@ -41,7 +41,7 @@ fn attribute(key: &str, value: Option<AnyValue>) -> KeyValue {
 }
 
 /// A value of every type, and of those within others.
-fn every_type() -> Vec<KeyValue> {
+pub(super) fn every_type() -> Vec<KeyValue> {
     let array = Any::ArrayValue(ArrayValue {
         values: vec![
             AnyValue {
@@ -148,7 +148,7 @@ fn attributes_of(batch: &RecordBatch, name: &str, types: &str, row: usize) -> Ve
         .collect()
 }
 
-fn logs(records: Vec<LogRecord>, resource: Vec<KeyValue>) -> Vec<u8> {
+pub(super) fn logs(records: Vec<LogRecord>, resource: Vec<KeyValue>) -> Vec<u8> {
     ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
             resource: Some(Resource {
@@ -317,9 +317,10 @@ fn promoted_attributes_have_columns() {
     assert!(column("b").as_boolean().value(0));
     assert_eq!(column("not_s").null_count(), 2);
     assert_eq!(column("absent").null_count(), 2);
-    let reversed: Vec<_> = settings.promotions.iter().rev().cloned().collect();
+    let mut reversed = settings.clone();
+    reversed.promotions.reverse();
     let (one, other) = (
-        Table::Logs.schema(&settings.promotions).unwrap(),
+        Table::Logs.schema(&settings).unwrap(),
         Table::Logs.schema(&reversed).unwrap(),
     );
     for field in one.fields() {
@@ -346,7 +347,7 @@ fn field_ids_are_unique() {
     }
     for table in Table::ALL {
         let mut found = Vec::new();
-        for field in table.schema(&[]).unwrap().fields() {
+        for field in table.schema(&FileSettings::default()).unwrap().fields() {
             ids(field, &mut found);
         }
         let all = found.len();

@@ -125,7 +125,7 @@ impl Sink for Filling<'_> {
                 if let Some(partition) = self.spool.has(place, time_unix_nano, self.number) {
                     *self.known.entry(partition).or_default() += 1;
                     let rows = self.void.entry(table);
-                    return Ok(rows.or_insert_with(|| Rows::new(table, &[])));
+                    return Ok(rows.or_insert_with(|| Rows::new(table, &FileSettings::default())));
                 }
                 let index = self.find(place)?;
                 self.last = Some((partition, index));

@@ -45,6 +45,7 @@ pub(super) fn exporter(
             file: FileSettings {
                 promotions: exporter.promote.iter().map(promotion).collect(),
                 zstd_level: exporter.compression_level,
+                ..Default::default()
             },
             ..Default::default()
         },

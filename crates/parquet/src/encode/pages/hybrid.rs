@@ -1,0 +1,150 @@
+//! Small numbers as Parquet's hybrid of run lengths and bit packing: levels, and places in a dictionary.
+
+use super::put_varint;
+
+/// A run is written as such from so many values on. They come in groups of eight.
+const RUN: usize = 8;
+
+/// And from so many bits on: below, the heads of the run and of what is packed after it cost more than packing.
+const RUN_BITS: usize = 64;
+
+/// Bits that numbers up to `most` need.
+pub(crate) fn width(most: u32) -> u32 {
+    32 - most.leading_zeros()
+}
+
+/// Appends `values`, each of which has at most `width` bits.
+pub(crate) fn put<T: Copy + PartialEq + Into<u32>>(out: &mut Vec<u8>, values: &[T], width: u32) {
+    let least = RUN.max(RUN_BITS.div_ceil(width.max(1) as usize));
+    let (mut at, mut packed) = (0, 0);
+    while at < values.len() {
+        let first = values[at];
+        let group = &values[at..values.len().min(at + RUN)];
+        if group.iter().all(|value| *value == first) {
+            let run = values[at..].iter().take_while(|value| **value == first).count();
+            if run >= least || run == values.len() {
+                pack(out, &values[packed..at], width);
+                put_run(out, first.into(), run, width);
+                at += run;
+                packed = at;
+                continue;
+            }
+            // Whole groups: what is packed begins and ends with one.
+            at += (run / RUN * RUN).max(RUN);
+        } else {
+            at += RUN;
+        }
+    }
+    pack(out, &values[packed..], width);
+}
+
+/// Appends `count` times `value`.
+pub(crate) fn put_run(out: &mut Vec<u8>, value: u32, count: usize, width: u32) {
+    put_varint(out, (count as u64) << 1);
+    out.extend_from_slice(&value.to_le_bytes()[..width.div_ceil(8) as usize]);
+}
+
+/// Appends the first `count` bits of `bitmap` as numbers of one bit.
+pub(crate) fn put_bitmap(out: &mut Vec<u8>, bitmap: &[u8], count: usize) {
+    let groups = count.div_ceil(8);
+    put_varint(out, (groups as u64) << 1 | 1);
+    out.extend_from_slice(&bitmap[..groups]);
+}
+
+fn pack<T: Copy + Into<u32>>(out: &mut Vec<u8>, values: &[T], width: u32) {
+    if values.is_empty() {
+        return;
+    }
+    let groups = values.len().div_ceil(8);
+    put_varint(out, (groups as u64) << 1 | 1);
+    let end = out.len() + groups * width as usize;
+    out.reserve(groups * width as usize + 8);
+    let (mut bits, mut held) = (0u64, 0u32);
+    for value in values {
+        bits |= u64::from((*value).into()) << held;
+        held += width;
+        if held >= 32 {
+            out.extend_from_slice(&(bits as u32).to_le_bytes());
+            bits >>= 32;
+            held -= 32;
+        }
+    }
+    out.extend_from_slice(&bits.to_le_bytes());
+    out.resize(end, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads what `put` wrote, by the words of the specification.
+    fn read(mut bytes: &[u8], width: u32, count: usize) -> Vec<u32> {
+        let mut values = Vec::new();
+        while values.len() < count {
+            let (mut head, mut shift) = (0u64, 0);
+            loop {
+                let byte = bytes[0];
+                bytes = &bytes[1..];
+                head |= u64::from(byte & 0x7f) << shift;
+                shift += 7;
+                if byte < 0x80 {
+                    break;
+                }
+            }
+            let of = |bytes: &[u8], bit: usize| u32::from(bytes[bit / 8] >> (bit % 8) & 1);
+            if head & 1 == 0 {
+                let size = width.div_ceil(8) as usize;
+                let value = (0..8 * size).fold(0, |value, bit| value | of(bytes, bit) << bit);
+                values.extend(std::iter::repeat_n(value, (head >> 1) as usize));
+                bytes = &bytes[size..];
+            } else {
+                let groups = (head >> 1) as usize;
+                for index in 0..groups * 8 {
+                    let start = index * width as usize;
+                    values.push(
+                        (0..width as usize).fold(0, |value, bit| value | of(bytes, start + bit) << bit),
+                    );
+                }
+                bytes = &bytes[groups * width as usize..];
+            }
+        }
+        assert!(bytes.is_empty());
+        assert!(values[count..].iter().all(|padding| *padding == 0) && values.len() < count + 8);
+        values.truncate(count);
+        values
+    }
+
+    /// Scenario: numbers of every width, in runs of every length up to 40 and without runs.
+    /// Guarantees: they are read back, and nothing is left over.
+    #[test]
+    fn what_is_packed_is_read_back() {
+        for bits in 1..=32 {
+            let most = u32::MAX >> (32 - bits);
+            for run in 0..40usize {
+                let mut values = Vec::new();
+                let mut next = 1u32;
+                for length in (0..run).chain([3, 1, run, 9, 100, 2]) {
+                    next = next.wrapping_mul(2_654_435_761) | 1;
+                    values.extend(std::iter::repeat_n(next & most, length));
+                    values.extend((0..length as u32).map(|value| value & most));
+                }
+                let mut out = Vec::new();
+                put(&mut out, &values, width(most));
+                assert_eq!(
+                    read(&out, bits, values.len()),
+                    values,
+                    "{bits} bits, runs to {run}"
+                );
+            }
+        }
+    }
+
+    /// Scenario: the same number thousands of times.
+    /// Guarantees: it takes a few bytes.
+    #[test]
+    fn runs_are_short() {
+        let mut out = Vec::new();
+        put(&mut out, &[7u32; 8192], 3);
+        assert_eq!(out, [0x80, 0x80, 0x01, 7]);
+    }
+}

@@ -1,0 +1,73 @@
+//! Values that runs of rows share: looked at once, written as often as there are rows.
+
+use arrow_buffer::NullBuffer;
+
+use super::levels::Levels;
+
+/// How often the values of a column come.
+#[derive(Debug)]
+pub(crate) struct Repeats<'a> {
+    /// Rows of each run.
+    runs: &'a [u32],
+    /// Values of each run: those of a list; none where the column is null.
+    lengths: Lengths<'a>,
+}
+
+#[derive(Debug)]
+enum Lengths<'a> {
+    One,
+    Unless(&'a NullBuffer),
+    Lists(&'a [usize]),
+}
+
+impl<'a> Repeats<'a> {
+    /// Of a column of runs, or of lists of runs; none where each run is one row.
+    pub fn new(runs: &'a [u32], levels: Option<&'a Levels>, nulls: Option<&'a NullBuffer>) -> Option<Self> {
+        let lengths = match (levels, nulls) {
+            (Some(levels), _) => Lengths::Lists(levels.lengths()),
+            (None, Some(nulls)) => Lengths::Unless(nulls),
+            (None, None) => Lengths::One,
+        };
+        (!runs.is_empty()).then_some(Self { runs, lengths })
+    }
+
+    /// How many values each run has, and how many rows.
+    fn iter(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.runs.iter().enumerate().map(|(index, rows)| {
+            let length = match &self.lengths {
+                Lengths::One => 1,
+                Lengths::Unless(nulls) => usize::from(nulls.is_valid(index)),
+                Lengths::Lists(lengths) => lengths[index],
+            };
+            (length, *rows as usize)
+        })
+    }
+
+    /// How many values the rows have.
+    pub fn values(&self) -> usize {
+        self.iter().map(|(length, rows)| length * rows).sum()
+    }
+
+    /// Appends the values of all rows.
+    pub fn expand<T: Copy>(&self, values: &[T], out: &mut Vec<T>) {
+        out.reserve(self.values());
+        let mut at = 0;
+        for (length, rows) in self.iter() {
+            let of = &values[at..at + length];
+            match of {
+                [one] => out.resize(out.len() + rows, *one),
+                many => (0..rows).for_each(|_| out.extend_from_slice(many)),
+            }
+            at += length;
+        }
+    }
+
+    /// Appends the places of the values of all rows among those of the runs.
+    pub fn expand_places(&self, out: &mut Vec<u32>) {
+        let mut at = 0;
+        for (length, rows) in self.iter() {
+            (0..rows).for_each(|_| out.extend(at..at + length as u32));
+            at += length as u32;
+        }
+    }
+}

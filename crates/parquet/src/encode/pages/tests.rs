@@ -1,0 +1,273 @@
+//! Our pages against those of the parquet crate's own writer.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
+use proptest::prelude::*;
+use sluice_loadgen::{Generator, Signal, Spec};
+
+use super::super::tests::{every_type, logs};
+use super::super::{ColumnType, Encoder, FileSettings, Level, PageEncoder, Promotion, Repairs, Table};
+
+fn promotions() -> Vec<Promotion> {
+    let promotion = |attribute: &str, level, column_type| Promotion {
+        attribute: attribute.to_owned(),
+        level,
+        column_type,
+        column: format!("{attribute} {column_type:?}"),
+    };
+    vec![
+        promotion("string", Level::Record, ColumnType::String),
+        promotion("service.name", Level::Resource, ColumnType::String),
+        promotion("int", Level::Record, ColumnType::Int),
+        promotion("double", Level::Record, ColumnType::Double),
+        promotion("bool", Level::Record, ColumnType::Bool),
+        promotion("string", Level::Record, ColumnType::Int),
+    ]
+}
+
+fn encode(table: Table, encoder: PageEncoder, requests: &[Vec<u8>]) -> (Vec<u8>, Repairs) {
+    let settings = FileSettings {
+        encoder,
+        promotions: promotions(),
+        ..FileSettings::default()
+    };
+    let mut encoder = Encoder::new(table, &settings, Vec::new()).unwrap();
+    for request in requests {
+        encoder.push(request).unwrap();
+    }
+    encoder.finish().unwrap()
+}
+
+fn read(file: Vec<u8>) -> (Vec<RecordBatch>, ParquetMetaData) {
+    let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Required);
+    let builder =
+        ParquetRecordBatchReaderBuilder::try_new_with_options(bytes::Bytes::from(file), options).unwrap();
+    let metadata = builder.metadata().as_ref().clone();
+    let reader = builder.with_batch_size(1 << 20).build().unwrap();
+    (reader.map(Result::unwrap).collect(), metadata)
+}
+
+/// Both encoders' files have the same rows and repairs; returns the rows and our own file's metadata.
+fn compare(table: Table, requests: &[Vec<u8>]) -> (Vec<RecordBatch>, ParquetMetaData) {
+    let (own, arrow) = (
+        encode(table, PageEncoder::Own, requests),
+        encode(table, PageEncoder::Arrow, requests),
+    );
+    assert_eq!(own.1, arrow.1);
+    let (own, metadata) = read(own.0);
+    let (arrow, _) = read(arrow.0);
+    assert_eq!(own.len(), arrow.len());
+    for (own, arrow) in own.iter().zip(&arrow) {
+        assert_eq!(own.schema(), arrow.schema());
+        for (field, (own, arrow)) in own
+            .schema()
+            .fields()
+            .iter()
+            .zip(own.columns().iter().zip(arrow.columns()))
+        {
+            assert_eq!(own, arrow, "{table:?} {}", field.name());
+        }
+    }
+    (own, metadata)
+}
+
+/// Scenario: generated requests of all signals, more rows than a row group has in one table.
+/// Guarantees: both encoders' files have the same rows.
+#[test]
+fn both_encoders_write_the_same_rows() {
+    for (signal, tables, requests) in [
+        (Signal::Logs, &[Table::Logs][..], 1500),
+        (Signal::Traces, &[Table::Spans], 100),
+        (Signal::Metrics, &Table::ALL[2..], 100),
+    ] {
+        let requests: Vec<Vec<u8>> = Generator::new(Spec::mixed(signal))
+            .take(requests)
+            .map(|request| request.body.to_vec())
+            .collect();
+        for table in tables {
+            compare(*table, &requests);
+        }
+    }
+}
+
+fn attribute(key: &str, value: Value) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..Default::default()
+    }
+}
+
+/// Records whose columns change their nature from page to page: absent, constant, distinct, long, and back.
+fn fickle(count: u64) -> Vec<LogRecord> {
+    let record = |n: u64| {
+        let mut attributes = Vec::new();
+        match n / 5000 % 4 {
+            0 => {}
+            1 => attributes.push(attribute("string", Value::StringValue("the same".to_owned()))),
+            2 => attributes.push(attribute("string", Value::StringValue(format!("{n:x}")))),
+            _ => attributes.push(attribute(
+                "string",
+                Value::StringValue("é".repeat(n as usize % 50) + &n.to_string()),
+            )),
+        }
+        if n.is_multiple_of(3) {
+            let value = [f64::NAN, 0.0, -0.0, n as f64, f64::NEG_INFINITY][n as usize / 3 % 5];
+            attributes.push(attribute("double", Value::DoubleValue(value)));
+        }
+        if n % 100 > 20 {
+            attributes.push(attribute(
+                "int",
+                Value::IntValue((n as i64).wrapping_mul(0x1234_5678_9abc_def1)),
+            ));
+        }
+        if n > 9000 {
+            attributes.push(attribute("bool", Value::BoolValue(n.is_multiple_of(7))));
+        }
+        LogRecord {
+            time_unix_nano: 1_700_000_000_000_000_000 + n * 1_000_003,
+            trace_id: if n.is_multiple_of(2) {
+                n.to_be_bytes().repeat(2)
+            } else {
+                Vec::new()
+            },
+            severity_number: (n / 1000) as i32,
+            attributes,
+            ..Default::default()
+        }
+    };
+    (0..count).map(record).collect()
+}
+
+/// Scenario: columns that change their nature from page to page, in two row groups, from one resource and from many.
+/// Guarantees: both encoders' files have the same rows.
+#[test]
+fn columns_may_change_their_nature() {
+    let records = fickle(140_000);
+    let requests: Vec<Vec<u8>> = records
+        .chunks(700)
+        .enumerate()
+        .map(|(index, records)| {
+            let resource = match index % 3 {
+                0 => every_type(),
+                1 => vec![attribute("service.name", Value::StringValue(index.to_string()))],
+                _ => Vec::new(),
+            };
+            logs(records.to_vec(), resource)
+        })
+        .collect();
+    let (_, metadata) = compare(Table::Logs, &requests);
+    assert_eq!(metadata.num_row_groups(), 2);
+}
+
+/// Scenario: the same columns; the page index of every column that is not in a list.
+/// Guarantees: every value of a page is within its bounds, and as many are null as it says.
+#[test]
+fn pages_are_within_their_bounds() {
+    let requests: Vec<Vec<u8>> = fickle(30_000)
+        .chunks(1000)
+        .map(|records| logs(records.to_vec(), every_type()))
+        .collect();
+    let (rows, metadata) = compare(Table::Logs, &requests);
+    let page_index = metadata.page_index().unwrap();
+    let schema = rows[0].schema();
+    let mut checked = 0;
+    for (index, chunk) in metadata.row_group(0).columns().iter().enumerate() {
+        let [name] = chunk.column_path().parts() else {
+            continue;
+        };
+        let column = rows[0].column(schema.index_of(name).unwrap());
+        let pages = page_index.offset_index(0, index).unwrap().page_locations();
+        for (page, location) in pages.iter().enumerate() {
+            let first = location.first_row_index as usize;
+            let end = pages
+                .get(page + 1)
+                .map_or(column.len(), |next| next.first_row_index as usize);
+            let values = column.slice(first, end - first);
+            match page_index.column_index(0, index).unwrap() {
+                ColumnIndexMetaData::BYTE_ARRAY(bounds) => {
+                    assert_eq!(
+                        bounds.null_count(page),
+                        Some(values.null_count() as i64),
+                        "{name}"
+                    );
+                    assert_eq!(
+                        bounds.is_null_page(page),
+                        values.null_count() == values.len(),
+                        "{name}"
+                    );
+                    for text in values.as_string::<i32>().iter().flatten() {
+                        let text = text.as_bytes();
+                        assert!(bounds.min_value(page).unwrap() <= text, "{name}");
+                        assert!(text <= bounds.max_value(page).unwrap(), "{name}");
+                        checked += 1;
+                    }
+                }
+                ColumnIndexMetaData::INT64(bounds) => {
+                    assert_eq!(
+                        bounds.null_count(page),
+                        Some(values.null_count() as i64),
+                        "{name}"
+                    );
+                    let Some(values) = values.as_primitive_opt::<Int64Type>() else {
+                        continue;
+                    };
+                    for value in values.iter().flatten() {
+                        assert!(
+                            (*bounds.min_value(page).unwrap()..=*bounds.max_value(page).unwrap())
+                                .contains(&value)
+                        );
+                        checked += 1;
+                    }
+                }
+                ColumnIndexMetaData::DOUBLE(bounds) => {
+                    for value in values
+                        .as_primitive::<Float64Type>()
+                        .iter()
+                        .flatten()
+                        .filter(|value| !value.is_nan())
+                    {
+                        assert!(
+                            (*bounds.min_value(page).unwrap()..=*bounds.max_value(page).unwrap())
+                                .contains(&value)
+                        );
+                        checked += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(checked > 300_000, "{checked}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Scenario: a generated request of any signal with bytes of it changed, so that it is cut, mixed up, not UTF-8.
+    /// Guarantees: both encoders' files have the same rows in every table, and count the same repairs.
+    #[test]
+    fn both_encoders_make_the_same_of_nonsense(
+        signal in 0..3usize,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..30),
+    ) {
+        let signal = [Signal::Logs, Signal::Traces, Signal::Metrics][signal];
+        let generated = Generator::new(Spec::mixed(signal)).next().unwrap();
+        let mut request = generated.body.to_vec();
+        request.truncate(20_000);
+        for (at, byte) in changes {
+            let at = at.index(request.len());
+            request[at] = byte;
+        }
+        for table in Table::ALL {
+            compare(table, std::slice::from_ref(&request));
+        }
+    }
+}
