@@ -174,11 +174,12 @@ impl<T> Watched<T> {
     }
 
     /// Gives back what was taken last.
-    pub fn put_back(&mut self, bytes: Bytes) {
+    pub fn put_back(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.activity.read_some();
         }
-        self.ahead = bytes;
+        // A copy: even none of its bytes would keep all of a connection's buffer.
+        self.ahead = Bytes::copy_from_slice(bytes);
     }
 }
 

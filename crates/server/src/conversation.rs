@@ -140,7 +140,7 @@ pub(crate) async fn converse<IO, S>(
         }
         let http1::Parts { io, read_buf, .. } = connection.into_parts();
         socket = io.into_inner();
-        socket.put_back(read_buf);
+        socket.put_back(&read_buf);
         if !conversation.next_byte(&mut socket).await {
             return;
         }
