@@ -20,6 +20,7 @@ mod python;
 mod raw;
 mod sink;
 mod tree;
+mod volume;
 mod wait;
 
 pub use certificates::{Authority, Identity, client_tls};
@@ -35,4 +36,5 @@ pub use python::{PythonServer, python, run, script};
 pub use raw::{RawHttp, RawReply};
 pub use sink::{Answer, Arrived, Kind, Sink};
 pub use tree::{Items, items_of};
+pub use volume::Volume;
 pub use wait::{DEADLINE, eventually, within};

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sluice_tests::{Answer, Config, Gateway, Kind, Sink, items_of, post, sample};
+use sluice_tests::{
+    Answer, Config, Gateway, Kind, Sink, Volume, code, eventually, frame, grpc_call, items_of, post, sample,
+};
 
 /// Items in one [`sample`].
 const ITEMS: u64 = 50;
@@ -164,5 +166,63 @@ async fn a_damaged_journal_is_verified_and_repaired() {
         (9 * ITEMS, 9 * ITEMS),
         "{account:?}"
     );
+    gateway.stop().await;
+}
+
+/// Scenario: the volume of the queue, smaller than a segment, fills up while the destination is down; then the destination
+/// comes back. Twice.
+/// Guarantees: on the full volume requests are refused over HTTP and gRPC with a delay, and `/ready` says so; the same
+/// process takes requests again when what is stored was delivered; everything that was acknowledged arrives once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_refuses_and_recovers() {
+    let volume = match Volume::mount(2) {
+        Ok(volume) => volume,
+        Err(reason) => return println!("skipped: cannot mount a small file system: {reason}"),
+    };
+    let sink = Sink::start().await;
+    let config = durable(&[("sink", &sink)], volume.path());
+    let gateway = Gateway::start(&config).await;
+    let mut sent = Vec::new();
+    let mut seeds = 0..;
+    for _ in 0..2 {
+        sink.answer(|_| Answer::Http(503, None));
+        let refused = loop {
+            let body = sample(Kind::Logs, seeds.next().unwrap());
+            let reply = post(gateway.http(), "/v1/logs", &HEADERS, body.clone()).await;
+            if reply.status != 200 {
+                break reply;
+            }
+            sent.push(body);
+            assert!(sent.len() < 10_000, "2 MiB are never full");
+        };
+        assert_eq!(refused.status, 503, "{refused:?}");
+        assert!(refused.header("retry-after").is_some(), "{refused:?}");
+        // What is smaller may still fit.
+        let refused = loop {
+            let body = sample(Kind::Logs, seeds.next().unwrap());
+            let reply = grpc_call(gateway.grpc(), Kind::Logs.grpc_path(), &[], frame(0, &body)).await;
+            if reply.code() != code::OK {
+                break reply;
+            }
+            sent.push(body);
+        };
+        assert_eq!(refused.code(), code::UNAVAILABLE, "{refused:?}");
+        assert!(refused.retry_delay().is_some(), "{refused:?}");
+        assert_eq!(gateway.probe("/ready").await, 503);
+
+        sink.answer(|_| Answer::Take);
+        gateway.settled().await;
+        let body = sample(Kind::Logs, seeds.next().unwrap());
+        eventually("requests are taken again", || async {
+            let reply = post(gateway.http(), "/v1/logs", &HEADERS, body.clone()).await;
+            (reply.status == 200).then_some(())
+        })
+        .await;
+        sent.push(body);
+        assert_eq!(gateway.probe("/ready").await, 200);
+    }
+    gateway.settled().await;
+    sink.wait_for_same(Kind::Logs, &sent).await;
+    assert!(gateway.account("otlphttp/sink").await.dropped.is_empty());
     gateway.stop().await;
 }

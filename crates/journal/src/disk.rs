@@ -450,6 +450,13 @@ impl DiskSide {
         }
     }
 
+    /// Readers let go of a segment that was removed.
+    pub fn let_go(&self, first: u64) {
+        for mine in &self.readers {
+            mine.reader.lock().let_go(first);
+        }
+    }
+
     pub fn report(&self, state: &mut State) -> DiskReport {
         let spill = state.spilled();
         DiskReport {

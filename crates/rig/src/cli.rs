@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use sluice_loadgen::{Signal, Spec};
 
 use crate::compare::{self, CompareArgs};
+use crate::disk::{self, DiskArgs};
 use crate::floor::{self, FloorArgs};
 use crate::load::{self, Bodies, Encoding, Pace, Plan, Protocol};
 use crate::siege::{self, SiegeArgs};
@@ -42,6 +43,8 @@ enum Command {
     Compare(Box<CompareArgs>),
     /// Put gateways into a control group with little memory, and do to them what makes gateways run out of it.
     Siege(SiegeArgs),
+    /// Measure what a disk can do by itself: syncs of small writes, and reading; prints it as JSON.
+    Disk(DiskArgs),
 }
 
 #[derive(Args, Debug)]
@@ -230,6 +233,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Floor(args) => floor::run(args),
         Command::Compare(args) => compare::run(*args),
         Command::Siege(args) => siege::run(&args),
+        Command::Disk(args) => disk::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -30,6 +30,9 @@ pub struct Quantiles {
     pub p50: u64,
     /// 90% of the values are not above it.
     pub p90: u64,
+    /// 95% of the values are not above it.
+    #[serde(default)]
+    pub p95: u64,
     /// 99% of the values are not above it.
     pub p99: u64,
     /// 99.9% of the values are not above it.
@@ -119,6 +122,7 @@ impl Histogram {
         Quantiles {
             p50: self.quantile(0.5),
             p90: self.quantile(0.9),
+            p95: self.quantile(0.95),
             p99: self.quantile(0.99),
             p999: self.quantile(0.999),
             max: self.max,

@@ -73,6 +73,13 @@ impl Reader {
         }
     }
 
+    /// Lets go of a segment that was removed, which no cursor needs: its space is free when nobody has it open.
+    pub fn let_go(&mut self, first: u64) {
+        if self.scan.as_ref().is_some_and(|(id, _)| id.first <= first) {
+            self.scan = None;
+        }
+    }
+
     /// Reads on; call it when nothing is ahead.
     pub fn fill(&mut self, from: &ReadFrom) -> io::Result<()> {
         self.until = None;

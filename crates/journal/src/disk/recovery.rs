@@ -459,7 +459,8 @@ fn place(
 /// Whether an exporter has settled a part of a segment.
 fn stands_in(position: &Position, segment: &Segment) -> bool {
     let (first, last) = (segment.id.first, segment.contents.last);
-    let floor = first < position.floor && position.floor <= last;
+    // The first record has the number behind the segment's own: who stands before it has settled nothing here.
+    let floor = first + 1 < position.floor && position.floor <= last;
     floor || (position.settled.iter()).any(|range: &Range<u64>| range.start <= last && first < range.end)
 }
 

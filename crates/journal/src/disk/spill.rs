@@ -524,23 +524,12 @@ impl State {
 
     /// Segments that no cursor needs any more; they are forgotten here.
     pub(crate) fn done_with(&mut self) -> Vec<Segment> {
-        let nexts: Vec<u64> = self.cursors.iter().map(|cursor| cursor.next).collect();
         let mut done = Vec::new();
-        loop {
-            let spill = self.spilled();
-            let Some((&first, segment)) = spill.segments.first_key_value() else {
-                break;
-            };
-            let last = match segment.contents.is_empty() {
-                true => None,
-                false => Some(segment.contents.last),
-            };
-            let floors = spill.lags.iter().zip(&nexts);
-            let mut floors = floors.map(|(lag, next)| lag.in_flight.first().copied().unwrap_or(*next));
-            if !segment.closed || floors.any(|floor| last.is_some_and(|last| floor <= last)) {
+        while let Some((&first, segment)) = self.spilled().segments.first_key_value() {
+            if !segment.closed || !self.is_settled(first) {
                 break;
             }
-            for index in 0..nexts.len() {
+            for index in 0..self.cursors.len() {
                 let lag = &self.spilled().lags[index];
                 if lag.place.segment <= first {
                     self.settle_missing(index, first);
@@ -556,6 +545,20 @@ impl State {
             done.extend(self.spilled().segments.remove(&first));
         }
         done
+    }
+
+    /// Whether all cursors are past what is in the segment that begins with `first`.
+    pub(crate) fn is_settled(&self, first: u64) -> bool {
+        let Some(spill) = self.spill.as_deref() else {
+            return false;
+        };
+        let records = spill.segments.get(&first).map(|segment| &segment.contents);
+        let Some(contents) = records.filter(|contents| !contents.is_empty()) else {
+            return true;
+        };
+        let cursors = spill.lags.iter().zip(&self.cursors);
+        let mut floors = cursors.map(|(lag, cursor)| lag.in_flight.first().copied().unwrap_or(cursor.next));
+        floors.all(|floor| contents.last < floor)
     }
 
     /// How long the oldest that a cursor has not settled has been here, as far as it is known without reading.

@@ -15,7 +15,7 @@ use super::body::Codec;
 use super::log::{Entry, Log, Written};
 use super::position::PositionFile;
 use super::reader::Reader;
-use super::segment::Contents;
+use super::segment::{Contents, HEADER_BYTES};
 use super::spill::Segment;
 use super::{NotPersisted, SyncPolicy};
 use crate::journal::{Shared, Space};
@@ -204,6 +204,7 @@ impl Writer {
             Ok(written) => written,
             Err(error) => {
                 self.close_failed(shared);
+                self.make_room(shared, &error);
                 return refuse(shared, group, &error);
             }
         };
@@ -362,6 +363,20 @@ impl Writer {
         shared.state.lock().close_segments_but(active);
     }
 
+    /// On a full disk, a segment that everybody is past goes, even if it has room: it may be all there is to give back.
+    fn make_room(&mut self, shared: &Shared, error: &io::Error) {
+        let is_full = matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        );
+        let Some(active) = &self.log.active else { return };
+        let has_records = active.offset > HEADER_BYTES;
+        let first = active.id.first;
+        if is_full && has_records && shared.state.lock().is_settled(first) {
+            self.seal(shared);
+        }
+    }
+
     fn write_positions(&mut self, shared: &Shared) {
         let moved = shared.state.lock().moved_positions();
         for (index, position) in moved {
@@ -392,6 +407,10 @@ impl Writer {
             };
             if let Err(error) = removed {
                 tracing::warn!(path = %path.display(), %error, "a segment that is done with could not be removed");
+            }
+            disk.let_go(segment.id.first);
+            for dropper in self.droppers.iter_mut().flatten() {
+                dropper.let_go(segment.id.first);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! A disk in memory that fills up, fails, tears writes and crashes when a test says so, and never otherwise.
 //!
 //! It is stricter than most real ones: what was not synced is lost in a crash, names included, and what a failed sync
-//! should have written never reaches the disk, even if a later sync succeeds (it reads as zeros after the crash).
+//! should have written never reaches the disk, even if a later sync succeeds (it reads as zeros after the crash). What was
+//! cut off comes back in a torn crash, unless the file was synced since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -93,8 +94,12 @@ struct Inode {
     synced: Vec<u8>,
     /// What a failed sync should have written.
     forgotten: Vec<Range<usize>>,
+    /// The content before it was cut, which was not synced: the disk may have written it already, and not the cut.
+    before_cut: Option<Vec<u8>>,
     /// The handle that holds the lock.
     locked_by: Option<u64>,
+    /// Handles: a file that is removed takes its space until the last one is closed.
+    open: usize,
 }
 
 #[derive(Debug)]
@@ -188,6 +193,12 @@ impl SimulatedDisk {
         }
         state.synced_names = state.names.clone();
         for inode in state.inodes.values_mut() {
+            if let Some(longer) = inode.before_cut.take()
+                && coin()
+            {
+                // What was done to the file since the cut is lost with it.
+                inode.content = longer;
+            }
             for start in (0..inode.content.len()).step_by(SECTOR_BYTES) {
                 let end = inode.content.len().min(start + SECTOR_BYTES);
                 let old = inode
@@ -240,6 +251,7 @@ impl SimulatedDisk {
             inode.synced.extend_from_slice(torn);
             inode.content = inode.synced.clone();
             inode.forgotten.clear();
+            inode.before_cut = None;
             inode.locked_by = None;
         }
         state.until_stop = None;
@@ -306,6 +318,7 @@ impl State {
     fn forget_unnamed(&mut self) {
         let named: BTreeSet<u64> = self.names.values().copied().collect();
         self.inodes.retain(|id, _| named.contains(id));
+        self.inodes.values_mut().for_each(|inode| inode.open = 0);
     }
 
     fn new_id(&mut self) -> u64 {
@@ -314,8 +327,12 @@ impl State {
     }
 
     fn free_bytes(&self) -> u64 {
-        let files = self.names.values().filter_map(|id| self.inodes.get(id));
-        let used: usize = files.map(|inode| inode.content.len()).sum();
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        let files = self
+            .inodes
+            .iter()
+            .filter(|(id, inode)| inode.open > 0 || named.contains(id));
+        let used: usize = files.map(|(_, inode)| inode.content.len()).sum();
         self.capacity_bytes.saturating_sub(used as u64)
     }
 
@@ -343,6 +360,9 @@ impl Filesystem for SimulatedDisk {
                 inode
             }
         };
+        if let Some(inode) = state.inodes.get_mut(&inode) {
+            inode.open += 1;
+        }
         Ok(Box::new(SimulatedFile {
             disk: self.0.clone(),
             inode,
@@ -498,6 +518,10 @@ impl File for SimulatedFile {
     fn truncate(&self, size_bytes: u64) -> io::Result<()> {
         self.with(|state, inode| {
             state.admit(Operation::Truncate, true)?;
+            let size = inode.content.len();
+            if (size_bytes as usize) < size && inode.before_cut.as_ref().is_none_or(|cut| cut.len() < size) {
+                inode.before_cut = Some(inode.content.clone());
+            }
             inode.content.resize(size_bytes as usize, 0);
             for lost in &mut inode.forgotten {
                 lost.end = lost.end.min(size_bytes as usize);
@@ -513,6 +537,7 @@ impl File for SimulatedFile {
                 return Err(error);
             }
             inode.synced = inode.content.clone();
+            inode.before_cut = None;
             for range in &inode.forgotten {
                 let end = range.end.min(inode.synced.len());
                 if let Some(lost) = inode.synced.get_mut(range.start.min(end)..end) {
@@ -538,6 +563,7 @@ impl Drop for SimulatedFile {
     fn drop(&mut self) {
         // An error means that the lock went with the crash.
         let _ = self.with(|_, inode| {
+            inode.open -= 1;
             if inode.locked_by == Some(self.handle) {
                 inode.locked_by = None;
             }

@@ -95,7 +95,8 @@ fn the_simulated_disk_behaves_as_the_real_one() {
 }
 
 /// Scenario: a device that has no space.
-/// Guarantees: the real and the simulated disk answer with the same error, a full one after a short write.
+/// Guarantees: the real and the simulated disk answer with the same error, a full one after a short write; a file that is removed
+/// gives its space back when it is closed.
 #[test]
 fn a_full_disk_writes_what_fits_and_then_says_so() {
     let full = Disk.open(Path::new("/dev/full"), OpenMode::Append).unwrap();
@@ -113,6 +114,8 @@ fn a_full_disk_writes_what_fits_and_then_says_so() {
         (real.kind(), real.raw_os_error())
     );
     disk.remove(Path::new("/two")).unwrap();
+    assert_eq!(file.append(b"45").unwrap_err().kind(), real.kind());
+    drop(other);
     assert_eq!(file.append(b"45").unwrap(), 2);
     assert_eq!(disk.content("/one").unwrap(), b"12345");
 }

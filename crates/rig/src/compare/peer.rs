@@ -178,6 +178,7 @@ impl Peer {
         };
         let mut arguments = arguments.clone();
         let mut config = String::new();
+        let mut needs_scratch = false;
         if configured.contains('-') {
             if !configured.split(',').any(|can| can == work) {
                 return Err(format!("{} does only {configured}", self.name));
@@ -190,13 +191,14 @@ impl Peer {
             if configured == COMMAND_LINE {
                 arguments.extend(command_line(&text));
             } else {
+                needs_scratch = text.contains("@SCRATCH@");
                 let target = out.join(&file);
                 std::fs::write(&target, values.put_into_file(&text))
                     .map_err(|error| format!("cannot write {}: {error}", target.display()))?;
                 config = target.display().to_string();
             }
         }
-        if arguments.iter().any(|argument| argument.contains("{scratch}")) {
+        if needs_scratch || arguments.iter().any(|argument| argument.contains("{scratch}")) {
             make_empty(&scratch)?;
         }
         let arguments = arguments.iter();
@@ -248,6 +250,7 @@ impl Values<'_> {
         text.replace("@OUT@", &self.out.display().to_string())
             .replace("@SINK@", &self.ports.sink_http.to_string())
             .replace("@GATEWAY@", &self.ports.gateway_http.to_string())
+            .replace("@SCRATCH@", &self.scratch.display().to_string())
     }
 }
 
@@ -301,17 +304,19 @@ mod tests {
     #[test]
     fn commands_are_complete() {
         const OTLP: &[&str] = &["http-none", "http-zstd", "grpc-zstd"];
+        const OTLP_ON_DISK: &[&str] = &["http-none", "http-zstd", "http-zstd-disk", "grpc-zstd"];
         const HTTP: &[&str] = &["http-none", "http-zstd"];
         const OTLP_AND_REMOTE_WRITE: &[&str] = &[
             "http-none",
             "http-zstd",
+            "http-zstd-disk",
             "grpc-zstd",
             "remote-write-snappy",
             "remote-write-zstd",
         ];
         const REMOTE_WRITE: &[&str] = &["remote-write-snappy", "remote-write-zstd"];
         let does = |name: &str| match name {
-            "collector" => (OTLP, &Signal::ALL[..]),
+            "collector" => (OTLP_ON_DISK, &Signal::ALL[..]),
             "sluice" => (OTLP_AND_REMOTE_WRITE, &Signal::ALL[..]),
             "rotel" => (OTLP, &Signal::ALL[..]),
             "metrics-governor" => (HTTP, &[Signal::Metrics][..]),

@@ -31,6 +31,8 @@ pub(crate) struct Scenario {
     pub(crate) encoding: Encoding,
     /// Of what the gateway sends; names its configuration.
     pub(crate) compression: &'static str,
+    /// Requests are answered when they are in a queue on disk; the configuration's name says so as well.
+    pub(crate) on_disk: bool,
     /// Items per second of the fixed mode.
     pub(crate) rate: u64,
     pub(crate) connections: u32,
@@ -50,6 +52,7 @@ const METRICS: Scenario = Scenario {
     output: Output::Otlp,
     encoding: Encoding::Identity,
     compression: "none",
+    on_disk: false,
     rate: POINTS_PER_SECOND,
     connections: 8,
     items: 0,
@@ -88,6 +91,12 @@ const LOGS: Scenario = Scenario {
 pub(crate) const SCENARIOS: &[Scenario] = &[
     METRICS,
     METRICS_ZSTD,
+    Scenario {
+        name: "metrics-zstd-disk",
+        about: "Gauge points over HTTP, answered when they are in a queue on disk, zstd out",
+        on_disk: true,
+        ..METRICS_ZSTD
+    },
     Scenario {
         name: "metrics-zstd-varied",
         about: "Gauge points that each have a time and attributes of their own, over HTTP, zstd out",
@@ -238,13 +247,15 @@ impl Scenario {
         }
     }
 
-    /// What the gateways' configuration for it is called: how they send, and with which compression.
+    /// What the gateways' configuration for it is called: how they send, with which compression, and where the
+    /// queue is, if not in memory.
     pub(crate) fn configuration(&self) -> String {
         let out = match self.output {
             Output::Otlp => self.transport(),
             Output::RemoteWrite => "remote-write",
         };
-        format!("{out}-{}", self.compression)
+        let queue = if self.on_disk { "-disk" } else { "" };
+        format!("{out}-{}{queue}", self.compression)
     }
 
     /// What an item is called.

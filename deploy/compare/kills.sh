@@ -1,0 +1,83 @@
+#!/bin/bash
+# SIGKILL after SIGKILL while a load goes on: the gateway acknowledges when data is in a queue on disk, and each time is killed
+# at a random moment soon after its start, while it recovers and sends what it recovered.
+#
+# Every item is told apart by its id: none that was acknowledged may be lost, and no more may come twice than a kill can find
+# under way.
+#
+# Usage: deploy/compare/kills.sh [SECONDS] [MOST_MILLISECONDS] [POINTS_PER_SECOND]        [60] [150] [50000]
+# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/kills], BASE_PORT [26600]
+set -euo pipefail
+
+seconds=${1:-60}
+most=${2:-150}
+rate=${3:-50000}
+sluice=${SLUICE:-target/release/sluice}
+rig=${RIG:-target/release/sluice-rig}
+out=${OUT:-target/kills}
+base=${BASE_PORT:-26600}
+
+# What an exporter may have under way at a kill: requests, and items in each.
+consumers=4
+batch=2000
+
+rm -rf "$out"
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cat >"$out/config.yaml" <<YAML
+receivers:
+  otlp: {protocols: {http: {endpoint: 127.0.0.1:$base}}}
+exporters:
+  otlp_http:
+    endpoint: http://127.0.0.1:$((base + 1))
+    sending_queue:
+      storage: file_storage
+      num_consumers: $consumers
+      batch: {flush_timeout: 50ms, min_size: $batch, max_size: $batch}
+extensions:
+  file_storage: {directory: $out/spool}
+service:
+  extensions: [file_storage]
+  telemetry: {metrics: {level: none}, logs: {level: warn}}
+  pipelines:
+    metrics: {receivers: [otlp], exporters: [otlp_http]}
+YAML
+
+children=()
+trap 'kill "${children[@]}" 2>/dev/null || true' EXIT
+account() { curl -sS "http://127.0.0.1:$((base + 3))/account" | jq .metrics; }
+
+"$rig" sink --http "127.0.0.1:$((base + 1))" --grpc "127.0.0.1:$((base + 2))" --control "127.0.0.1:$((base + 3))" \
+    >"$out/sink.log" 2>&1 &
+children+=("$!")
+until curl -sS "http://127.0.0.1:$((base + 3))/stats" >"$out/stats.json" 2>&1; do sleep 0.1; done
+"$rig" load --target "127.0.0.1:$base" --rate "$rate" --duration "${seconds}s" --account "127.0.0.1:$((base + 3))" \
+    >"$out/load.json" 2>"$out/load.log" &
+load=$!
+children+=("$load")
+kills=0
+while kill -0 "$load" 2>/dev/null; do
+    "$sluice" --config "$out/config.yaml" >>"$out/gateway.log" 2>&1 &
+    gateway=$!
+    sleep "$(printf '0.%03d' "$((RANDOM % most))")"
+    kill -9 "$gateway" 2>/dev/null || echo "the gateway had ended by itself: see gateway.log" >&2
+    wait "$gateway" 2>/dev/null || true
+    kills=$((kills + 1))
+done
+wait "$load"
+"$sluice" --config "$out/config.yaml" >>"$out/gateway.log" 2>&1 &
+children+=("$!")
+for _ in $(seq 120); do
+    now=$(account)
+    if [ "$(jq .lost <<<"$now")" = 0 ]; then break; fi
+    sleep 1
+done
+# What comes twice may come last.
+sleep 2
+now=$(account)
+bound=$((kills * consumers * batch))
+jq -r --arg kills "$kills" --arg bound "$bound" '"\($kills) kills: \(.sent) points acknowledged, \(.lost) lost, " +
+    "\(.duplicated) delivered twice (at most \($bound)), \(.unsure_delivered) delivered and not acknowledged, \(.unknown) unknown"' \
+    <<<"$now" | tee "$out/report.md"
+jq -e --argjson bound "$bound" '.lost == 0 and .unknown == 0 and .unmarked == 0 and .sent > 0 and .duplicated <= $bound' \
+    <<<"$now" >/dev/null
