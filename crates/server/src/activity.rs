@@ -178,7 +178,7 @@ impl<T> Watched<T> {
         if !bytes.is_empty() {
             self.activity.read_some();
         }
-        // A copy: even none of its bytes would keep all of a connection's buffer.
+        // A copy: these are a slice of a connection's buffer.
         self.ahead = Bytes::copy_from_slice(bytes);
     }
 }

@@ -141,6 +141,8 @@ pub(crate) async fn converse<IO, S>(
         let http1::Parts { io, read_buf, .. } = connection.into_parts();
         socket = io.into_inner();
         socket.put_back(&read_buf);
+        // Even without a byte in it, it is all of the connection's buffer.
+        drop(read_buf);
         if !conversation.next_byte(&mut socket).await {
             return;
         }
