@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 /// Shared by a connection's socket, its requests and its watchdog.
@@ -20,7 +21,20 @@ pub(crate) struct Activity {
     idle_since: AtomicU64,
     /// The same for the first byte after that; `NONE` when there was none.
     first_byte: AtomicU64,
+    /// Something was written and not flushed yet.
+    unflushed: AtomicBool,
+    /// The last request was refused: what still comes of its body is thrown away.
+    refused: AtomicBool,
+    /// Whoever shuts the socket down only gives it back.
+    kept_open: AtomicBool,
 }
+
+/// An h1 connection without requests is parked after this: long enough that one in steady use is not, short enough that most
+/// connections of clients that send every few seconds are.
+pub(crate) const PARK_AFTER: Duration = Duration::from_secs(1);
+
+/// What is thrown away is read in pieces of this size, lest the connection's buffer grows for it.
+const DISCARD_BYTES: usize = 16 << 10;
 
 const NONE: u64 = u64::MAX;
 
@@ -33,6 +47,8 @@ pub(crate) enum Judgement {
     SlowHead,
     /// Nothing happened for the idle time-out.
     Idle,
+    /// Nothing goes on for [`PARK_AFTER`], over HTTP/1.1.
+    Quiet,
 }
 
 impl Activity {
@@ -44,7 +60,20 @@ impl Activity {
             h2: AtomicBool::new(false),
             idle_since: AtomicU64::new(0),
             first_byte: AtomicU64::new(NONE),
+            unflushed: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
+            kept_open: AtomicBool::new(false),
         })
+    }
+
+    /// From here on shutting the socket down does nothing, or something again.
+    pub fn keep_open(&self, keep: bool) {
+        self.kept_open.store(keep, Ordering::Relaxed);
+    }
+
+    /// When the last request ended.
+    pub fn idle_since(&self) -> Instant {
+        self.opened + Duration::from_millis(self.idle_since.load(Ordering::Relaxed))
     }
 
     fn millis(&self) -> u64 {
@@ -56,6 +85,7 @@ impl Activity {
         if !self.seen_request.swap(true, Ordering::Relaxed) {
             self.h2.store(h2, Ordering::Relaxed);
         }
+        self.refused.store(false, Ordering::Relaxed);
         InRequest(self.clone())
     }
 
@@ -68,13 +98,15 @@ impl Activity {
     /// An h2 connection that has served a request sends control frames when it likes: only its
     /// idleness counts. Any other byte outside a request is part of a request head.
     pub fn judge(&self, now: Instant, head: Duration, idle: Option<Duration>) -> Judgement {
-        let later = now + head.min(idle.unwrap_or(head));
+        let h2 = self.h2.load(Ordering::Relaxed);
+        let soon = if h2 { head } else { head.min(PARK_AFTER) };
+        let later = now + soon.min(idle.unwrap_or(soon));
         if self.requests.load(Ordering::Acquire) > 0 {
             return Judgement::Fine(later);
         }
         let begun = match self.first_byte.load(Ordering::Relaxed) {
             _ if !self.seen_request.load(Ordering::Relaxed) => Some(0),
-            _ if self.h2.load(Ordering::Relaxed) => None,
+            _ if h2 => None,
             NONE => None,
             at => Some(at),
         };
@@ -83,17 +115,17 @@ impl Activity {
             return if now >= deadline {
                 Judgement::SlowHead
             } else {
-                Judgement::Fine(deadline)
+                Judgement::Fine(deadline.min(later))
             };
         }
-        let Some(idle) = idle else {
-            return Judgement::Fine(later);
-        };
-        let deadline = self.opened + Duration::from_millis(self.idle_since.load(Ordering::Relaxed)) + idle;
-        if now >= deadline {
-            Judgement::Idle
-        } else {
-            Judgement::Fine(deadline.min(later))
+        let since = self.idle_since();
+        let closes = idle.map(|idle| since + idle);
+        let parks = (!h2).then_some(since + PARK_AFTER);
+        match (closes, parks) {
+            (Some(closes), _) if now >= closes => Judgement::Idle,
+            (_, Some(parks)) if now < parks => Judgement::Fine(closes.unwrap_or(parks).min(parks)),
+            (_, Some(_)) if !self.unflushed.load(Ordering::Relaxed) => Judgement::Quiet,
+            _ => Judgement::Fine(closes.unwrap_or(later).min(later)),
         }
     }
 }
@@ -101,6 +133,13 @@ impl Activity {
 /// While it lives, the connection serves a request.
 #[derive(Debug)]
 pub(crate) struct InRequest(Arc<Activity>);
+
+impl InRequest {
+    /// It has its answer.
+    pub fn answered(self, successfully: bool) {
+        self.0.refused.store(!successfully, Ordering::Relaxed);
+    }
+}
 
 impl Drop for InRequest {
     fn drop(&mut self) {
@@ -111,16 +150,51 @@ impl Drop for InRequest {
     }
 }
 
-/// A socket that reports its reads.
+/// A socket that reports what is read and written, and can be looked into.
 #[derive(Debug)]
 pub(crate) struct Watched<T> {
     inner: T,
     activity: Arc<Activity>,
+    /// Read, and to be read again.
+    ahead: Bytes,
 }
 
 impl<T> Watched<T> {
     pub fn new(inner: T, activity: Arc<Activity>) -> Self {
-        Self { inner, activity }
+        Self {
+            inner,
+            activity,
+            ahead: Bytes::new(),
+        }
+    }
+
+    /// What was read and not taken.
+    pub fn ahead(&self) -> &[u8] {
+        &self.ahead
+    }
+
+    /// Gives back what was taken last.
+    pub fn put_back(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.activity.read_some();
+        }
+        // A copy: these are a slice of a connection's buffer.
+        self.ahead = Bytes::copy_from_slice(bytes);
+    }
+}
+
+impl<T: AsyncRead + Unpin> Watched<T> {
+    /// Reads up to `most` more bytes without taking them; 0 says that there are no more. Nothing is lost where this is
+    /// dropped.
+    pub async fn look_ahead(&mut self, most: usize) -> std::io::Result<usize> {
+        let mut space = [0; 32];
+        let most = most.min(space.len());
+        let read = self.inner.read(&mut space[..most]).await?;
+        if read > 0 {
+            self.activity.read_some();
+            self.ahead = [&self.ahead, &space[..read]].concat().into();
+        }
+        Ok(read)
     }
 }
 
@@ -132,25 +206,51 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     ) -> Poll<std::io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        let poll = Pin::new(&mut this.inner).poll_read(cx, buf);
-        if buf.filled().len() > before {
+        if !this.ahead.is_empty() {
+            let ahead = this.ahead.split_to(this.ahead.len().min(buf.remaining()));
+            buf.put_slice(&ahead);
+        }
+        let replayed = buf.filled().len() - before;
+        let mut poll = Poll::Ready(Ok(()));
+        if this.activity.refused.load(Ordering::Relaxed) && buf.remaining() > DISCARD_BYTES {
+            let mut little = ReadBuf::new(buf.initialize_unfilled_to(DISCARD_BYTES));
+            poll = Pin::new(&mut this.inner).poll_read(cx, &mut little);
+            let read = little.filled().len();
+            buf.advance(read);
+        } else if buf.remaining() > 0 {
+            poll = Pin::new(&mut this.inner).poll_read(cx, buf);
+        }
+        if buf.filled().len() > before + replayed {
             this.activity.read_some();
         }
-        poll
+        // What else there is to say, the next read says again.
+        match replayed {
+            0 => poll,
+            _ => Poll::Ready(Ok(())),
+        }
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.activity.unflushed.store(true, Ordering::Relaxed);
         Pin::new(&mut self.get_mut().inner).poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+        let this = self.get_mut();
+        let poll = Pin::new(&mut this.inner).poll_flush(cx);
+        if poll.is_ready() {
+            this.activity.unflushed.store(false, Ordering::Relaxed);
+        }
+        poll
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        match self.activity.kept_open.load(Ordering::Relaxed) {
+            true => Poll::Ready(Ok(())),
+            false => Pin::new(&mut self.get_mut().inner).poll_shutdown(cx),
+        }
     }
 
     fn poll_write_vectored(
@@ -158,6 +258,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Watched<T> {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
+        self.activity.unflushed.store(true, Ordering::Relaxed);
         Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, bufs)
     }
 
@@ -181,10 +282,10 @@ mod tests {
     async fn judgements() {
         let wait = |secs| tokio::time::advance(Duration::from_secs(secs));
         let silent = Activity::new(Instant::now());
-        assert_eq!(
+        assert!(matches!(
             silent.judge(Instant::now(), HEAD, Some(IDLE)),
-            Judgement::Fine(Instant::now() + HEAD)
-        );
+            Judgement::Fine(_)
+        ));
         wait(10).await;
         assert_eq!(
             silent.judge(Instant::now(), HEAD, Some(IDLE)),
@@ -206,18 +307,22 @@ mod tests {
             assert_eq!(judgement == Judgement::SlowHead, !h2, "{judgement:?}");
         }
 
-        let idle = Activity::new(Instant::now());
-        drop(idle.begin_request(false));
-        wait(59).await;
-        assert!(matches!(
-            idle.judge(Instant::now(), HEAD, Some(IDLE)),
-            Judgement::Fine(_)
-        ));
-        assert!(matches!(
-            idle.judge(Instant::now(), HEAD, None),
-            Judgement::Fine(_)
-        ));
-        wait(1).await;
-        assert_eq!(idle.judge(Instant::now(), HEAD, Some(IDLE)), Judgement::Idle);
+        for h2 in [false, true] {
+            let idle = Activity::new(Instant::now());
+            idle.begin_request(h2).answered(true);
+            tokio::time::advance(PARK_AFTER - Duration::from_millis(1)).await;
+            let judge = |limit| idle.judge(Instant::now(), HEAD, limit);
+            assert!(matches!(judge(Some(IDLE)), Judgement::Fine(_)));
+            tokio::time::advance(Duration::from_millis(1)).await;
+            assert_eq!(judge(Some(IDLE)) == Judgement::Quiet, !h2);
+            assert_eq!(judge(None) == Judgement::Quiet, !h2);
+            idle.unflushed.store(true, Ordering::Relaxed);
+            assert!(
+                matches!(judge(None), Judgement::Fine(_)),
+                "an answer is under way"
+            );
+            tokio::time::advance(IDLE).await;
+            assert_eq!(judge(Some(IDLE)), Judgement::Idle);
+        }
     }
 }

@@ -11,6 +11,7 @@ use sluice_payload::{Encoding, Frame};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::conversation::READ_AHEAD_BYTES;
 use crate::{Gate, InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
 
 /// A body up to this size is reserved at once, a longer one in steps that start here and double: the largest
@@ -355,10 +356,11 @@ where
             .max(self.reserved / LONGEST_BODY.as_secs())
     }
 
-    /// Reserves memory for the body; what is spent waiting is not the sender's time.
-    async fn reserve(&mut self, bytes: u64, visit: &mut Visit<'_>) -> Result<Permit, Refusal> {
+    /// Reserves memory for `bytes` of the body, and for `ahead` of them once more; what is spent waiting is not the
+    /// sender's time.
+    async fn reserve(&mut self, bytes: u64, ahead: u64, visit: &mut Visit<'_>) -> Result<Permit, Refusal> {
         let asked = Instant::now();
-        let permit = visit.reserve(bytes).await?;
+        let permit = visit.reserve(bytes + ahead).await?;
         self.started += asked.elapsed();
         self.reserved += bytes;
         Ok(permit)
@@ -431,12 +433,15 @@ where
         if let Some(length) = length.filter(|length| *length > largest) {
             return Err(visit.gate().never_fits(length));
         }
-        visit.expect(length.unwrap_or_default());
+        let whole = length.unwrap_or(most);
         let first = match length {
             Some(length) => length.min(FIRST_STEP_BYTES),
             None => FIRST_STEP_OF_UNKNOWN_BYTES.min(most),
         };
-        let mut permit = self.reserve(first, visit).await?;
+        // What the connection holds of it besides is charged as long as it is read.
+        let ahead = first.min(READ_AHEAD_BYTES).min(largest.saturating_sub(whole));
+        visit.expect(length.map_or(0, |length| length + ahead));
+        let mut permit = self.reserve(first, ahead, visit).await?;
         let mut buffer = Vec::with_capacity(first as usize);
         while let Some(data) = self.frame(visit.gate()).await? {
             let needed = (buffer.len() + data.remaining()) as u64;
@@ -449,11 +454,13 @@ where
                     .min(length.unwrap_or(most))
                     .min(largest)
                     .max(needed);
-                permit.absorb(self.reserve(target.saturating_sub(permit.bytes()), visit).await?);
+                let more = (target + ahead).saturating_sub(permit.bytes());
+                permit.absorb(self.reserve(more, 0, visit).await?);
                 buffer.reserve_exact(target as usize - buffer.len());
             }
             append(&mut buffer, data);
         }
+        permit.shrink_to(buffer.capacity() as u64);
         Ok((buffer, permit))
     }
 }

@@ -12,7 +12,7 @@ use sluice_telemetry::{Counter, Registry};
 use tokio::time::Instant;
 
 use crate::Refusal;
-use crate::connection::H2_STREAM_WINDOW;
+use crate::conversation::H2_STREAM_WINDOW;
 
 /// What every receiver asks before it reads. Cloning shares it.
 #[derive(Debug, Clone)]

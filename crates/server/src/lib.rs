@@ -9,6 +9,7 @@ mod activity;
 mod auth;
 mod body;
 mod connection;
+mod conversation;
 mod endpoint;
 mod head;
 mod inflate;
