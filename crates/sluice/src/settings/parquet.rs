@@ -333,7 +333,9 @@ fn check_promoted(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
     }
     #[cfg(feature = "parquet")]
     for table in sluice_parquet::Table::ALL {
-        let Ok(schema) = table.schema(&[]) else { continue };
+        let Ok(schema) = table.schema(&sluice_parquet::FileSettings::default()) else {
+            continue;
+        };
         if let Some(name) = names.iter().find(|name| schema.field_with_name(name).is_ok()) {
             scope.error(
                 &["promote"],
