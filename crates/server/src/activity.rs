@@ -10,6 +10,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+use crate::body::DRAIN_TIME;
+
 /// Shared by a connection's socket, its requests and its watchdog.
 #[derive(Debug)]
 pub(crate) struct Activity {
@@ -120,7 +122,12 @@ impl Activity {
         }
         let since = self.idle_since();
         let closes = idle.map(|idle| since + idle);
-        let parks = (!h2).then_some(since + PARK_AFTER);
+        // A refused request's body may still be on its way, and must not be taken for a request.
+        let draining = match self.refused.load(Ordering::Relaxed) {
+            true => DRAIN_TIME,
+            false => Duration::ZERO,
+        };
+        let parks = (!h2).then_some(since + draining + PARK_AFTER);
         match (closes, parks) {
             (Some(closes), _) if now >= closes => Judgement::Idle,
             (_, Some(parks)) if now < parks => Judgement::Fine(closes.unwrap_or(parks).min(parks)),
@@ -179,7 +186,7 @@ impl<T> Watched<T> {
             self.activity.read_some();
         }
         // A copy: these are a slice of a connection's buffer.
-        self.ahead = Bytes::copy_from_slice(bytes);
+        self.ahead = [bytes, &self.ahead].concat().into();
     }
 }
 

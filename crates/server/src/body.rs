@@ -460,7 +460,7 @@ where
             }
             append(&mut buffer, data);
         }
-        permit.shrink_to(buffer.capacity() as u64);
+        visit.give_back(&mut permit, buffer.capacity() as u64);
         Ok((buffer, permit))
     }
 }
@@ -492,7 +492,7 @@ impl<F: Future + Unpin> NowOrPending for F {
 /// How much of a refused HTTP/1.1 body is read and thrown away, so that the client reads the answer
 /// instead of a reset, and for how long.
 const DRAIN_BYTES: u64 = 16 << 20;
-const DRAIN_TIME: Duration = Duration::from_secs(5);
+pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// Reads and discards what is left of a refused body, in the background, within bounds.
 pub fn drain(mut body: hyper::body::Incoming) {

@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -43,6 +43,9 @@ const H2_MAX_WINDOW: u32 = (1 << 31) - 1;
 
 /// What an h2 client says first (RFC 9113, 3.4).
 const H2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A peer that does not read gets no proper end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection in hyper's hands.
 trait Connection: Future<Output = hyper::Result<()>> {
@@ -144,6 +147,8 @@ pub(crate) async fn converse<IO, S>(
         // Even without a byte in it, it is all of the connection's buffer.
         drop(read_buf);
         if !conversation.next_byte(&mut socket).await {
+            // With TLS that is more than closing it.
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, socket.shutdown()).await;
             return;
         }
     }
@@ -212,6 +217,8 @@ impl Conversation<'_> {
         ends: Option<Instant>,
     ) -> bool {
         tokio::select! {
+            // What is there comes first.
+            biased;
             read = socket.look_ahead(most) => match read {
                 Ok(read) => read > 0,
                 Err(error) => {

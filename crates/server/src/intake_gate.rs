@@ -118,6 +118,13 @@ impl Visit<'_> {
         self.visitor.expect(bytes);
     }
 
+    /// Gives back all but `bytes` of what was reserved.
+    pub fn give_back(&mut self, permit: &mut Permit, bytes: u64) {
+        let before = permit.bytes();
+        permit.shrink_to(bytes);
+        self.held = self.held.saturating_sub(before - permit.bytes());
+    }
+
     /// Reserves `bytes`: at once, or after a bounded wait.
     ///
     /// # Errors

@@ -117,23 +117,35 @@ async fn a_request_begun_early_is_served() {
     assert_eq!(client.answer().await, ("200".into(), "2".into()));
 }
 
-/// Scenario: a request is refused before its body came; the body comes long after the answer, and looks like a request.
-/// Guarantees: it is not taken for one.
+/// Scenario: a request is refused before its body came, on a connection that is to stay and on ones that are to be closed; the
+/// body comes seconds after the answer, and looks like a request.
+/// Guarantees: it is not taken for one, and what was to be closed is, once nobody waits for the body any more.
 #[tokio::test(start_paused = true)]
 async fn a_late_body_is_no_request() {
     let body = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
-    let mut client = Client::connect(ConnectionSettings::default());
-    let length = body.len();
-    client
-        .send(&format!(
-            "POST /refused HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n"
-        ))
-        .await;
-    assert_eq!(client.answer().await, ("503".into(), "1".into()));
-    quiet().await;
-    client.send(body).await;
-    quiet().await;
-    assert_eq!(client.service.0.load(Ordering::Relaxed), 1);
+    for (version, header, stays) in [
+        ("1.1", "", true),
+        ("1.1", "connection: close\r\n", false),
+        ("1.0", "", false),
+    ] {
+        for pause in [2, 4, 7] {
+            let mut client = Client::connect(ConnectionSettings::default());
+            let length = body.len();
+            client
+                .send(&format!(
+                    "POST /refused HTTP/{version}\r\nhost: a\r\n{header}content-length: {length}\r\n\r\n"
+                ))
+                .await;
+            assert_eq!(client.answer().await, ("503".into(), "1".into()));
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            // Late enough, nobody is there to read it.
+            let _ = client.io.write_all(body.as_bytes()).await;
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let case = format!("{version} {header:?} {pause}");
+            assert_eq!(client.service.0.load(Ordering::Relaxed), 1, "{case}");
+            assert!(stays && pause < 5 || client.serving.is_finished(), "{case}");
+        }
+    }
 }
 
 /// Scenario: parked connections: one that is idle for longer than it may be, one that is too old, one when the gateway stops.
