@@ -4,6 +4,7 @@
 #
 #   H        3.6 MB and 467 spans a request, a pause of 1.7 s between two; the destination reads 20 MB/s and thinks for 100 ms
 #   H-gzip, H-json, H-json-gzip      the same, sent otherwise
+#   H-quick, H-quick-percent         a destination that keeps up; the memory limit as 80% in the place of 1000 MiB
 #   H-3s, H-stall, H-503             a destination that takes 3 s; that stalls for half of the time; that answers 503 for a third
 #   L        8 KB and 7 spans a request, a pause of 110 ms; the destination takes 9 ms for each; L-unbatched: one by one
 #   K        H, with SIGKILL at half-time and a new start
@@ -19,7 +20,7 @@ set -euo pipefail
 seconds=${1:-60}
 shift || true
 cases=("$@")
-if [ ${#cases[@]} -eq 0 ]; then cases=(H H-gzip H-json H-json-gzip H-3s H-stall H-503 L L-unbatched K D); fi
+if [ ${#cases[@]} -eq 0 ]; then cases=(H H-gzip H-json H-json-gzip H-quick H-quick-percent H-3s H-stall H-503 L L-unbatched K D); fi
 read -ra gateways <<<"${GATEWAYS:-sluice=target/release/sluice collector=target/peers/otelcol}"
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/slow-backend}
@@ -79,11 +80,13 @@ run() { # NAME EXECUTABLE CASE
     directory=$out/$3-$1
     rm -rf "$directory"
     mkdir -p "$directory/spool"
-    export SPOOL=$directory/spool BATCH_TIMEOUT=1s
+    export SPOOL=$directory/spool BATCH_TIMEOUT=1s LIMIT_MIB=1000 LIMIT_PERCENTAGE=0
     case $3 in
     *-gzip) sender+=(--encoding gzip) ;;&
     # JSON is twice as long.
     *-json*) attributes=119 sender+=(--protocol json) ;;
+    H-quick) faults="" ;;
+    H-quick-percent) faults="" LIMIT_MIB=0 LIMIT_PERCENTAGE=80 ;;
     H-3s) faults="delay 3s" ;;
     H-stall) faults="$faults; after $((seconds / 4))s, until $((seconds * 3 / 4))s: stall 30s" ;;
     H-503) faults="$faults; after $((seconds / 4))s, until $((seconds * 7 / 12))s: status 503, retry-after 2s" ;;
