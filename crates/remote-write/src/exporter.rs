@@ -240,7 +240,8 @@ impl RemoteWriteExporter {
         let known = {
             let mut pending = inner.pending.lock();
             let at = pending.iter().position(|pending| pending.is_of(batch));
-            at.map(|at| pending.swap_remove(at))
+            // In order of age: what is kept longest is what makes room.
+            at.map(|at| pending.remove(at))
         };
         let mut pending = match known {
             Some(pending) => pending,

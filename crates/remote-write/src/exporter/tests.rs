@@ -477,6 +477,27 @@ async fn series_are_shared_out_over_endpoints() {
     assert_eq!(all, 300);
 }
 
+/// Scenario: as many batches are kept as may be; the oldest is tried again, in vain, and one more is encoded ahead.
+/// Guarantees: the one kept longest since it was last tried makes room; the one encoded last stays.
+#[tokio::test]
+async fn the_oldest_batch_makes_room() {
+    let (url, _) = destination(|_, _| "503 Service Unavailable\r\n").await;
+    let exporter = exporter(&url, 1);
+    let batches: Vec<Batch> = (0..=MAX_PENDING).map(|n| batch(n..n + 1, 1.0)).collect();
+    for batch in &batches[..MAX_PENDING] {
+        exporter.prepare(batch).await;
+    }
+    assert!(matches!(
+        exporter.export(&batches[0]).await,
+        Verdict::Retry { .. }
+    ));
+    exporter.prepare(&batches[MAX_PENDING]).await;
+    let pending = exporter.0.pending.lock();
+    let kept = |n: usize| pending.iter().any(|pending| pending.is_of(&batches[n]));
+    let made_room: Vec<usize> = (0..batches.len()).filter(|n| !kept(*n)).collect();
+    assert_eq!(made_room, [1]);
+}
+
 /// Scenario: VictoriaMetrics takes zstd, and then a series it does not like comes.
 /// Guarantees: its headers; a 400 is about the series now, which is found, and zstd goes on.
 #[tokio::test]
