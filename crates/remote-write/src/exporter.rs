@@ -256,14 +256,14 @@ impl RemoteWriteExporter {
         }
         let mut worst = None;
         let mut hopeless = Vec::new();
-        let mut took_any = false;
+        let mut took_any = vec![false; inner.shards.len()];
         while let Some(ended) = under_way.join_next().await {
             let Ok((lane, end)) = ended else {
                 // What the lane had not sent is lost with it: the whole batch has to be encoded and sent again.
                 let reason = "a lane panicked; please report the panic message above".to_owned();
                 return Verdict::Retry { after: None, reason };
             };
-            took_any |= lane.took_any();
+            took_any[inner.shard_of(lane.number())] |= lane.took_any();
             match end {
                 Some(LaneEnd::Hopeless(reason)) => hopeless.push((lane, reason)),
                 end => {
@@ -273,7 +273,7 @@ impl RemoteWriteExporter {
             }
         }
         if let Some((_, reason)) = hopeless.first()
-            && !took_any
+            && !took_any.contains(&true)
             && worst.is_none()
         {
             // That may well be no fault of these series. The pipeline knows what to do then.
@@ -282,7 +282,13 @@ impl RemoteWriteExporter {
             };
         }
         for (mut lane, reason) in hopeless {
-            lane.give_up(&reason, inner);
+            if took_any[inner.shard_of(lane.number())] {
+                lane.give_up(&reason, inner);
+            } else {
+                // What other endpoints take says nothing about this one.
+                lane.take_back();
+                worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
+            }
             pending.lanes.push(lane);
         }
         let Some(end) = worst else {
@@ -393,9 +399,9 @@ impl Inner {
         formats.find(|format| *format != Format::V1).unwrap_or_default()
     }
 
-    /// The endpoint of a lane.
-    fn shard(&self, lane: usize) -> &Shard {
-        &self.shards[lane % self.shards.len()]
+    /// Which endpoint is that of a lane.
+    fn shard_of(&self, lane: usize) -> usize {
+        lane % self.shards.len()
     }
 
     /// Sends one body of a lane once.

@@ -498,6 +498,53 @@ async fn the_oldest_batch_makes_room() {
     assert_eq!(made_room, [1]);
 }
 
+/// Scenario: of two endpoints one takes everything, the other answers 400 to everything (or 503 to the second of its lanes) until it
+/// is mended; few series, and so many that the search comes to its limit.
+/// Guarantees: what one endpoint takes licenses dropping nothing of the other: the exporter holds, and once the endpoint is mended
+/// every sample has been taken once.
+#[tokio::test]
+async fn what_one_endpoint_takes_says_nothing_of_another() {
+    for (series, lanes, other) in [
+        (10, 1, REFUSED),
+        (2_000, 1, REFUSED),
+        (200, 2, "503 Service Unavailable\r\n"),
+    ] {
+        let mended = Arc::new(AtomicUsize::new(0));
+        let (takes, first) = destination(|_, _| TAKEN).await;
+        let is_mended = mended.clone();
+        let (refuses, second) = destination(move |number, _| match is_mended.load(Ordering::SeqCst) {
+            1 => TAKEN,
+            _ if number == 1 => other,
+            _ => REFUSED,
+        })
+        .await;
+        let mut options = RemoteWriteExporterOptions {
+            endpoint: takes,
+            shard_endpoints: vec![refuses],
+            ..Default::default()
+        };
+        options.encoder.lanes = lanes;
+        let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+        let batch = batch(0..series, 1.0);
+        for _ in 0..3 {
+            let verdict = exporter.export(&batch).await;
+            assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
+        }
+        assert_eq!(exporter.0.metrics.refused_series.get(), 0);
+        mended.store(1, Ordering::SeqCst);
+        assert_eq!(exporter.export(&batch).await, delivered(0));
+        let (first, second) = (first.taken.lock(), second.taken.lock());
+        assert!(!first.is_empty() && !second.is_empty());
+        assert_eq!(first.len() + second.len(), series);
+        assert!(
+            first
+                .values()
+                .chain(second.values())
+                .all(|values| *values == [1.0])
+        );
+    }
+}
+
 /// Scenario: VictoriaMetrics takes zstd, and then a series it does not like comes.
 /// Guarantees: its headers; a 400 is about the series now, which is found, and zstd goes on.
 #[tokio::test]
