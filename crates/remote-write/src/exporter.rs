@@ -29,7 +29,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use sluice_client::{
-    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, SendError, Sign, Slices,
+    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, EgressPermit, SendError, Sign,
+    Slices,
 };
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::{Counter, Registry};
@@ -245,10 +246,13 @@ impl RemoteWriteExporter {
         };
         let mut pending = match known {
             Some(pending) => pending,
-            None => match self.encode(batch).await {
-                Ok(pending) => pending,
-                Err(verdict) => return verdict,
-            },
+            None => {
+                let room = inner.egress.reserve(batch.bytes() / EXPECTED_PART).await;
+                match self.encode(batch, room).await {
+                    Ok(pending) => pending,
+                    Err(verdict) => return verdict,
+                }
+            }
         };
         let mut under_way = JoinSet::new();
         for lane in pending.lanes.drain(..) {
@@ -302,16 +306,19 @@ impl RemoteWriteExporter {
         end.verdict()
     }
 
-    /// Encodes the batch that will be sent next, so that the destination need not wait for that.
+    /// Encodes the batch that will be sent next, so that the destination need not wait for that; where memory is short, it is
+    /// encoded in its turn.
     async fn encode_ahead(&self, batch: &Batch) {
-        if let Ok(pending) = self.encode(batch).await {
+        let Some(room) = self.0.egress.try_reserve(batch.bytes() / EXPECTED_PART) else {
+            return;
+        };
+        if let Ok(pending) = self.encode(batch, room).await {
             self.0.keep(pending);
         }
     }
 
-    async fn encode(&self, batch: &Batch) -> Result<Pending, Verdict> {
+    async fn encode(&self, batch: &Batch, mut room: EgressPermit) -> Result<Pending, Verdict> {
         let inner = &self.0;
-        let mut room = inner.egress.reserve(batch.bytes() / EXPECTED_PART).await;
         let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
         let mut encoder = inner.encoder.clone().lock_owned().await;
         encoder.set_format(inner.format());

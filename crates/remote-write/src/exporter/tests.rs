@@ -477,6 +477,25 @@ async fn series_are_shared_out_over_endpoints() {
     assert_eq!(all, 300);
 }
 
+/// Scenario: a pool that is smaller than any body; a batch is made ready while the one before it waits for its turn.
+/// Guarantees: neither waits for the other.
+#[tokio::test]
+async fn a_batch_made_ready_holds_up_none_before_it() {
+    let (url, _) = destination(|_, _| TAKEN).await;
+    let options = RemoteWriteExporterOptions {
+        endpoint: url,
+        egress: sluice_client::EgressPool::new(1),
+        ..Default::default()
+    };
+    let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+    let (first, second) = (batch(0..1000, 1.0), batch(0..1000, 2.0));
+    exporter.prepare(&second).await;
+    for batch in [first, second] {
+        let sent = tokio::time::timeout(Duration::from_secs(20), exporter.export(&batch));
+        assert_eq!(sent.await, Ok(delivered(0)));
+    }
+}
+
 /// Scenario: as many batches are kept as may be; the oldest is tried again, in vain, and one more is encoded ahead.
 /// Guarantees: the one kept longest since it was last tried makes room; the one encoded last stays.
 #[tokio::test]
