@@ -29,12 +29,13 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use sluice_client::{
-    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, EgressPermit, SendError, Sign,
-    Slices,
+    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, EgressPermit, Phase, SendError,
+    Sign, Slices,
 };
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::{Counter, Registry};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::body::{Body, Format};
 use crate::dropped::Reason;
@@ -82,7 +83,8 @@ struct Inner {
 #[derive(Debug)]
 struct Shard {
     client: Client,
-    url: String,
+    /// What signatures are over: the host as it is sent, and as URLs spell it.
+    signed_url: String,
     path: PathAndQuery,
     formats: Formats,
 }
@@ -95,12 +97,16 @@ impl Shard {
     ) -> Result<Self, ExporterError> {
         let mut destination = Destination::parse(endpoint, false, 80)?;
         let written = std::mem::replace(&mut destination.path, "/".to_owned());
-        let path = written
+        let path: PathAndQuery = written
             .parse()
             .map_err(|error: http::uri::InvalidUri| ExporterError::Path(error.to_string()))?;
         if let Some(authority) = authority {
             authority.clone_into(&mut destination.authority);
         }
+        if options.signer.is_some() {
+            destination.authority = destination.normal_authority();
+        }
+        let signed_url = format!("{}://{}{path}", destination.scheme(), destination.authority);
         let client = Client::new(ClientSettings {
             destination,
             tls: options.tls.clone(),
@@ -111,7 +117,7 @@ impl Shard {
         })?;
         Ok(Self {
             client,
-            url: endpoint.to_owned(),
+            signed_url,
             path,
             formats: Formats::new(options.encoder.format),
         })
@@ -418,17 +424,21 @@ impl Inner {
         if let Some(value) = self.credentials.header()? {
             headers.insert(AUTHORIZATION, value);
         }
+        let mut time_left = self.timeout;
         if let Some(signer) = &self.signer {
-            signer.sign(&shard.url, &mut headers, body.bytes.clone()).await?;
+            let begun = Instant::now();
+            let signed = signer.sign(&shard.signed_url, &mut headers, body.bytes.clone());
+            let in_time = tokio::time::timeout(self.timeout, signed).await;
+            // Whoever gives out credentials may answer the next time: that is nothing to mend.
+            in_time.map_err(|_| SendError::Timeout {
+                after: self.timeout,
+                phase: Phase::Signing,
+            })??;
+            time_left = self.timeout.saturating_sub(begun.elapsed());
         }
         shard
             .client
-            .post(
-                &shard.path,
-                headers,
-                &Slices::from(body.bytes.clone()),
-                self.timeout,
-            )
+            .post(&shard.path, headers, &Slices::from(body.bytes.clone()), time_left)
             .await
     }
 }

@@ -477,6 +477,70 @@ async fn series_are_shared_out_over_endpoints() {
     assert_eq!(all, 300);
 }
 
+/// Notes what it is asked to sign; or never comes to an end, as credentials that nobody gives out.
+#[derive(Debug, Default)]
+struct Signer {
+    never: bool,
+    urls: Mutex<Vec<String>>,
+}
+
+impl Sign for Signer {
+    fn sign<'a>(&'a self, url: &'a str, _: &'a mut HeaderMap, _: Bytes) -> sluice_client::Signing<'a> {
+        self.urls.lock().push(url.to_owned());
+        Box::pin(async {
+            if self.never {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Scenario: whoever gives out credentials never answers.
+/// Guarantees: the batch is tried again after the time-out; nobody is told to mend anything.
+#[tokio::test]
+async fn a_signature_that_never_comes_is_tried_again() {
+    let options = RemoteWriteExporterOptions {
+        endpoint: "http://127.0.0.1:9/".to_owned(),
+        signer: Some(Arc::new(Signer {
+            never: true,
+            ..Default::default()
+        })),
+        timeout: Duration::from_millis(10),
+        ..Default::default()
+    };
+    let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+    let batch = batch(0..10, 1.0);
+    let verdict = tokio::time::timeout(Duration::from_secs(20), exporter.export(&batch)).await;
+    let Ok(Verdict::Retry { after: None, reason }) = verdict else {
+        panic!("{verdict:?}");
+    };
+    assert!(reason.contains("credentials"), "{reason}");
+}
+
+/// Scenario: an endpoint without a scheme, whose Host is configured, in capitals and with the scheme's own port; and with another.
+/// Guarantees: what is signed is the host that is sent, as URLs spell it.
+#[tokio::test]
+async fn the_host_that_is_sent_is_signed() {
+    for (host, sent) in [
+        ("APS.Example:80", "aps.example"),
+        ("APS.Example:8443", "aps.example:8443"),
+    ] {
+        let (url, seen) = destination(|_, _| TAKEN).await;
+        let signer = Arc::new(Signer::default());
+        let options = RemoteWriteExporterOptions {
+            endpoint: format!("{}?a=B", url.trim_start_matches("http://")),
+            headers: vec![("Host".to_owned(), host.to_owned())],
+            signer: Some(signer.clone()),
+            ..Default::default()
+        };
+        let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+        assert_eq!(exporter.export(&batch(0..10, 1.0)).await, delivered(0));
+        assert!(seen.heads.lock()[0].contains(&format!("\r\nhost: {sent}\r\n")));
+        assert_eq!(signer.urls.lock()[0], format!("http://{sent}/api/v1/write?a=B"));
+    }
+}
+
 /// Scenario: a pool that is smaller than any body; a batch is made ready while the one before it waits for its turn.
 /// Guarantees: neither waits for the other.
 #[tokio::test]
