@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, Method, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 use object_store::CredentialProvider;
 use object_store::aws::{AmazonS3Builder, AwsAuthorizer, AwsCredential};
 use sluice_client::{ClientTls, SendError, Sign, Signing};
@@ -26,7 +26,7 @@ const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Whose requests, and what they are for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SignerSettings {
-    /// The region that the service is in; empty: `AWS_REGION`, or `us-east-1`.
+    /// The region that the service is in; empty: `AWS_REGION`, else `AWS_DEFAULT_REGION`, else `us-east-1`.
     pub region: String,
     /// The service as signatures name it: `aps` for Amazon Managed Service for Prometheus.
     pub service: String,
@@ -46,10 +46,7 @@ impl Signer {
     /// # Errors
     /// When what the environment says cannot be used.
     pub fn new(settings: SignerSettings) -> Result<Self, String> {
-        let region = Some(settings.region)
-            .filter(|region| !region.is_empty())
-            .or_else(|| std::env::var("AWS_REGION").ok())
-            .unwrap_or_else(|| "us-east-1".to_owned());
+        let region = region(settings.region, |name| std::env::var(name).ok());
         // The store is never used: what is wanted is how it finds its credentials.
         let store = AmazonS3Builder::from_env()
             .with_bucket_name("none")
@@ -66,6 +63,40 @@ impl Signer {
             credentials: store.credentials().clone(),
         })
     }
+}
+
+/// The first that says anything: a variable that is set to nothing is as good as absent.
+fn region(configured: String, variable: impl Fn(&str) -> Option<String>) -> String {
+    let named = || {
+        ["AWS_REGION", "AWS_DEFAULT_REGION"]
+            .into_iter()
+            .filter_map(variable)
+    };
+    std::iter::once(configured)
+        .chain(named())
+        .find(|region| !region.trim().is_empty())
+        .unwrap_or_else(|| "us-east-1".to_owned())
+}
+
+/// What goes into headers as it is has to be fit for that: `object_store` takes it for granted, and panics.
+fn check(credential: &AwsCredential, service: &str, region: &str) -> Result<(), SendError> {
+    let token = credential.token.as_deref().unwrap_or_default();
+    for (what, text) in [
+        (
+            "the access key id (AWS_ACCESS_KEY_ID)",
+            credential.key_id.as_str(),
+        ),
+        ("the session token (AWS_SESSION_TOKEN)", token),
+        ("the region (region, AWS_REGION)", region),
+        ("the service (service)", service),
+    ] {
+        if HeaderValue::from_str(text).is_err() {
+            return Err(SendError::Credentials(format!(
+                "{what} holds a line break or another character that headers do not carry; remove it"
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl Sign for Signer {
@@ -90,6 +121,7 @@ fn add_signature(
     headers: &mut HeaderMap,
     body: Bytes,
 ) -> Result<(), SendError> {
+    check(credential, service, region)?;
     let unusable =
         |error: &dyn std::fmt::Display| SendError::Credentials(format!("{url} cannot be signed: {error}"));
     let mut request = Request::builder()
@@ -136,6 +168,52 @@ mod tests {
         add_signature(&credential, "aps", "eu-central-1", URL, &mut headers, body.into())
             .expect("it can be signed");
         headers
+    }
+
+    /// Scenario: a key and a session token with a line break at the end, as files read into the environment leave them; a region too.
+    /// Guarantees: none panics; the error says which it is, and shows none of it.
+    #[test]
+    fn what_no_header_carries_is_refused() {
+        for (key, token, region, blamed) in [
+            ("AKID\n", None, "eu-central-1", "AWS_ACCESS_KEY_ID"),
+            ("AKID", Some("session\n"), "eu-central-1", "AWS_SESSION_TOKEN"),
+            ("AKID", None, "eu-central-1\n", "AWS_REGION"),
+        ] {
+            let credential = AwsCredential {
+                key_id: key.to_owned(),
+                secret_key: "secret".to_owned(),
+                token: token.map(str::to_owned),
+            };
+            let refused = add_signature(
+                &credential,
+                "aps",
+                region,
+                URL,
+                &mut HeaderMap::new(),
+                Bytes::new(),
+            );
+            let Err(SendError::Credentials(reason)) = refused else {
+                panic!("{refused:?}");
+            };
+            assert!(reason.contains(blamed) && !reason.contains('\n'), "{reason}");
+        }
+    }
+
+    /// Scenario: a region that is configured, and ones of the environment, some of them set to nothing.
+    /// Guarantees: the first that says anything is taken.
+    #[test]
+    fn a_region_is_the_first_that_says_anything() {
+        let of = |configured: &str, region: Option<&str>, fallback: Option<&str>| {
+            super::region(configured.to_owned(), |name| match name {
+                "AWS_REGION" => region.map(str::to_owned),
+                _ => fallback.map(str::to_owned),
+            })
+        };
+        assert_eq!(of("a", Some("b"), Some("c")), "a");
+        assert_eq!(of("", Some("b"), Some("c")), "b");
+        assert_eq!(of("", Some(""), Some("c")), "c");
+        assert_eq!(of("", None, Some("c")), "c");
+        assert_eq!(of("", Some(" "), None), "us-east-1");
     }
 
     /// Scenario: requests with and without a session, with two bodies.

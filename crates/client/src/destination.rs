@@ -105,6 +105,22 @@ impl Destination {
         if self.tls { "https" } else { "http" }
     }
 
+    /// [`Destination::authority`] as URLs spell it: in lower case, without a port that is the scheme's own. Signatures are over this.
+    pub fn normal_authority(&self) -> String {
+        let authority = self.authority.to_ascii_lowercase();
+        let Some((host, port)) = authority.rsplit_once(':') else {
+            return authority;
+        };
+        let own = if self.tls { 443 } else { 80 };
+        match port.parse::<u16>() {
+            Ok(port) if port != own => format!("{host}:{port}"),
+            Ok(_) => host.to_owned(),
+            Err(_) if port.is_empty() => host.to_owned(),
+            // Part of an address without a port.
+            Err(_) => authority,
+        }
+    }
+
     /// The host and port as messages show them.
     pub fn host_and_port(&self) -> String {
         if self.host.contains(':') {
@@ -164,6 +180,24 @@ mod tests {
                 authority: authority.into(),
             };
             assert_eq!(read, want, "{endpoint}");
+        }
+    }
+
+    /// Scenario: authorities with capitals, the scheme's own port, another port, none, of an IPv6 address.
+    /// Guarantees: they are as a URL has them.
+    #[test]
+    fn authorities_as_urls_spell_them() {
+        for (endpoint, authority) in [
+            ("https://A.Example:443/x", "a.example"),
+            ("https://a.example:80", "a.example:80"),
+            ("http://a.example:080", "a.example"),
+            ("http://a.example", "a.example"),
+            ("http://a.example:443", "a.example:443"),
+            ("https://[FD00::1]:443", "[fd00::1]"),
+            ("https://[FD00::443]", "[fd00::443]"),
+        ] {
+            let read = Destination::parse(endpoint, false, 80).unwrap();
+            assert_eq!(read.normal_authority(), authority, "{endpoint}");
         }
     }
 

@@ -66,12 +66,19 @@ impl Egress {
         }
     }
 
+    /// Room for a body that is expected to take `bytes` and is not sent yet: of the pool, if there is any just now. The one body that
+    /// needs none is for what is sent: if one that waits for its turn had it, the one before it might wait for it for ever.
+    pub fn try_reserve(&self, bytes: usize) -> Option<EgressPermit> {
+        let permit = self.pool.try_take(units(bytes))?;
+        Some(EgressPermit(Room::Pool(permit, self.pool.clone())))
+    }
+
     /// Waits for room for a body that is expected to take `bytes`.
     pub async fn reserve(&self, bytes: usize) -> EgressPermit {
-        let units = units(bytes);
-        if let Some(permit) = self.pool.try_take(units) {
-            return EgressPermit(Room::Pool(permit, self.pool.clone()));
+        if let Some(permit) = self.try_reserve(bytes) {
+            return permit;
         }
+        let units = units(bytes);
         let fits = units as usize <= self.pool.size;
         let pool = self.pool.units.clone();
         let room = tokio::select! {
@@ -208,6 +215,20 @@ mod tests {
         let (one, two) = (now(other.reserve(50 * KIB)), now(other.reserve(50 * KIB)));
         assert!(one.is_some() && two.is_some());
         drop((one, two, more));
+        assert_eq!(pool.used(), 0);
+    }
+
+    /// Scenario: bodies are written ahead of their turn until the pool is full, and then one more than the pool would ever hold.
+    /// Guarantees: they get room of the pool or none; the destination's own body is left for the one whose turn it is.
+    #[test]
+    fn bodies_ahead_of_their_turn_take_nobodys_place() {
+        let pool = EgressPool::new(100 * KIB as u64);
+        let egress = Egress::new(pool.clone());
+        let ahead = egress.try_reserve(100 * KIB).unwrap();
+        assert!(egress.try_reserve(KIB).is_none() && egress.try_reserve(1 << 20).is_none());
+        assert!(now(egress.reserve(50 * KIB)).is_some());
+        drop(ahead);
+        assert!(egress.try_reserve(1 << 20).is_none() && egress.try_reserve(KIB).is_some());
         assert_eq!(pool.used(), 0);
     }
 }

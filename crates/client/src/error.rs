@@ -82,6 +82,8 @@ pub enum Phase {
     Waiting,
     /// Reading the body of the answer.
     Reading,
+    /// Waiting for the credentials to sign with.
+    Signing,
 }
 
 impl std::fmt::Display for Phase {
@@ -90,6 +92,7 @@ impl std::fmt::Display for Phase {
             Phase::Connecting => "connecting",
             Phase::Waiting => "waiting for the answer",
             Phase::Reading => "reading the answer",
+            Phase::Signing => "waiting for credentials to sign with",
         })
     }
 }

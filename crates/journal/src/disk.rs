@@ -37,7 +37,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,7 @@ pub(crate) use body::is_storable;
 pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
 pub use export::{Stored, Which, export};
 pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
-use reader::{Reader, Source};
+use reader::{CursorReader, Reader, Source};
 pub use record::Refusal;
 pub use recovery::Recovered;
 pub use repair::{Repaired, repair};
@@ -222,12 +222,6 @@ pub(crate) struct DiskSide {
     _lock: Box<dyn File>,
 }
 
-struct CursorReader {
-    reader: Mutex<Reader>,
-    /// Somebody is reading; the cursor is told when it is done.
-    filling: AtomicBool,
-}
-
 /// What a cursor gets when it asks.
 pub(crate) enum Next {
     Ready(Entry),
@@ -319,10 +313,7 @@ pub(crate) fn open(
         droppers: (0..cursors).map(|_| None).collect(),
         new_dropper: Box::new(move || Reader::new(droppers.clone(), false)),
     };
-    let reader = |_| CursorReader {
-        reader: Mutex::new(Reader::new(source.clone(), true)),
-        filling: AtomicBool::new(false),
-    };
+    let reader = |_| CursorReader::new(Reader::new(source.clone(), true));
     let side = DiskSide {
         queue: Arc::default(),
         filesystem: settings.filesystem,
@@ -408,6 +399,12 @@ impl DiskSide {
         if mine.filling.load(Ordering::Acquire) {
             return Next::Wait;
         }
+        let next = self.next_of(mine, shared, index);
+        mine.let_go_of_removed();
+        next
+    }
+
+    fn next_of(&self, mine: &CursorReader, shared: &Arc<Shared>, index: usize) -> Next {
         let mut released = Released::new();
         loop {
             let from = match shared.state.lock().look(index, &mut released) {
@@ -450,10 +447,10 @@ impl DiskSide {
         }
     }
 
-    /// Readers let go of a segment that was removed.
+    /// Readers let go of a segment that was removed, those that are reading when they are done.
     pub fn let_go(&self, first: u64) {
         for mine in &self.readers {
-            mine.reader.lock().let_go(first);
+            mine.let_go(first);
         }
     }
 
@@ -488,6 +485,7 @@ fn fill(shared: &Shared, index: usize, from: &ReadFrom) {
         let filled = reader.fill(from);
         (filled, std::mem::take(&mut reader.damaged))
     };
+    mine.let_go_of_removed();
     shared.state.lock().found_damage(damaged);
     if let Err(error) = filled {
         tracing::warn!(pipeline = shared.pipeline, %error, "the journal cannot be read; it is tried again");

@@ -174,7 +174,9 @@ pub async fn deliver(
         }
         for tracked in ready.drain(..) {
             let entered = async {
-                tokio::join!(delivery.enter_window(), delivery.exporter.prepare(&tracked.batch));
+                // What was not made ready is made when it is sent; a panic that is no accident shows there again.
+                let prepared = unless_panicking(async { delivery.exporter.prepare(&tracked.batch).await });
+                tokio::join!(delivery.enter_window(), prepared);
             };
             // Left on disk, it is not settled, and is read again by the next process.
             if delivery.unless_left(entered).await.is_some() {
@@ -215,14 +217,22 @@ impl Drop for Place<'_> {
 
 /// One attempt. An exporter that panics has not delivered, and must not take its batch with it.
 async fn attempt_export(exporter: &dyn Exporter, batch: &Batch) -> Verdict {
-    let mut export = exporter.export(batch);
-    std::future::poll_fn(|cx| {
-        let poll = std::panic::catch_unwind(AssertUnwindSafe(|| export.as_mut().poll(cx)));
-        poll.unwrap_or_else(|_| {
-            let reason = "the exporter panicked; please report the panic message above".to_owned();
-            Poll::Ready(Verdict::Retry { after: None, reason })
-        })
+    let verdict = unless_panicking(async { exporter.export(batch).await }).await;
+    verdict.unwrap_or_else(|| {
+        let reason = "the exporter panicked; please report the panic message above".to_owned();
+        Verdict::Retry { after: None, reason }
     })
+}
+
+/// What `work` comes to, or `None` when it panics: the delivery of everything else must not end with it.
+async fn unless_panicking<T>(work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    std::future::poll_fn(
+        |cx| match std::panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Some),
+            Err(_) => Poll::Ready(None),
+        },
+    )
     .await
 }
 

@@ -29,11 +29,13 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use sluice_client::{
-    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, SendError, Sign, Slices,
+    AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, EgressPermit, Phase, SendError,
+    Sign, Slices,
 };
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::{Counter, Registry};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::body::{Body, Format};
 use crate::dropped::Reason;
@@ -81,7 +83,8 @@ struct Inner {
 #[derive(Debug)]
 struct Shard {
     client: Client,
-    url: String,
+    /// What signatures are over: the host as it is sent, and as URLs spell it.
+    signed_url: String,
     path: PathAndQuery,
     formats: Formats,
 }
@@ -94,12 +97,16 @@ impl Shard {
     ) -> Result<Self, ExporterError> {
         let mut destination = Destination::parse(endpoint, false, 80)?;
         let written = std::mem::replace(&mut destination.path, "/".to_owned());
-        let path = written
+        let path: PathAndQuery = written
             .parse()
             .map_err(|error: http::uri::InvalidUri| ExporterError::Path(error.to_string()))?;
         if let Some(authority) = authority {
             authority.clone_into(&mut destination.authority);
         }
+        if options.signer.is_some() {
+            destination.authority = destination.normal_authority();
+        }
+        let signed_url = format!("{}://{}{path}", destination.scheme(), destination.authority);
         let client = Client::new(ClientSettings {
             destination,
             tls: options.tls.clone(),
@@ -110,7 +117,7 @@ impl Shard {
         })?;
         Ok(Self {
             client,
-            url: endpoint.to_owned(),
+            signed_url,
             path,
             formats: Formats::new(options.encoder.format),
         })
@@ -240,14 +247,18 @@ impl RemoteWriteExporter {
         let known = {
             let mut pending = inner.pending.lock();
             let at = pending.iter().position(|pending| pending.is_of(batch));
-            at.map(|at| pending.swap_remove(at))
+            // In order of age: what is kept longest is what makes room.
+            at.map(|at| pending.remove(at))
         };
         let mut pending = match known {
             Some(pending) => pending,
-            None => match self.encode(batch).await {
-                Ok(pending) => pending,
-                Err(verdict) => return verdict,
-            },
+            None => {
+                let room = inner.egress.reserve(batch.bytes() / EXPECTED_PART).await;
+                match self.encode(batch, room).await {
+                    Ok(pending) => pending,
+                    Err(verdict) => return verdict,
+                }
+            }
         };
         let mut under_way = JoinSet::new();
         for lane in pending.lanes.drain(..) {
@@ -255,14 +266,14 @@ impl RemoteWriteExporter {
         }
         let mut worst = None;
         let mut hopeless = Vec::new();
-        let mut took_any = false;
+        let mut took_any = vec![false; inner.shards.len()];
         while let Some(ended) = under_way.join_next().await {
             let Ok((lane, end)) = ended else {
                 // What the lane had not sent is lost with it: the whole batch has to be encoded and sent again.
                 let reason = "a lane panicked; please report the panic message above".to_owned();
                 return Verdict::Retry { after: None, reason };
             };
-            took_any |= lane.took_any();
+            took_any[inner.shard_of(lane.number())] |= lane.took_any();
             match end {
                 Some(LaneEnd::Hopeless(reason)) => hopeless.push((lane, reason)),
                 end => {
@@ -272,7 +283,7 @@ impl RemoteWriteExporter {
             }
         }
         if let Some((_, reason)) = hopeless.first()
-            && !took_any
+            && !took_any.contains(&true)
             && worst.is_none()
         {
             // That may well be no fault of these series. The pipeline knows what to do then.
@@ -281,7 +292,13 @@ impl RemoteWriteExporter {
             };
         }
         for (mut lane, reason) in hopeless {
-            lane.give_up(&reason, inner);
+            if took_any[inner.shard_of(lane.number())] {
+                lane.give_up(&reason, inner);
+            } else {
+                // What other endpoints take says nothing about this one.
+                lane.take_back();
+                worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
+            }
             pending.lanes.push(lane);
         }
         let Some(end) = worst else {
@@ -295,16 +312,19 @@ impl RemoteWriteExporter {
         end.verdict()
     }
 
-    /// Encodes the batch that will be sent next, so that the destination need not wait for that.
+    /// Encodes the batch that will be sent next, so that the destination need not wait for that; where memory is short, it is
+    /// encoded in its turn.
     async fn encode_ahead(&self, batch: &Batch) {
-        if let Ok(pending) = self.encode(batch).await {
+        let Some(room) = self.0.egress.try_reserve(batch.bytes() / EXPECTED_PART) else {
+            return;
+        };
+        if let Ok(pending) = self.encode(batch, room).await {
             self.0.keep(pending);
         }
     }
 
-    async fn encode(&self, batch: &Batch) -> Result<Pending, Verdict> {
+    async fn encode(&self, batch: &Batch, mut room: EgressPermit) -> Result<Pending, Verdict> {
         let inner = &self.0;
-        let mut room = inner.egress.reserve(batch.bytes() / EXPECTED_PART).await;
         let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
         let mut encoder = inner.encoder.clone().lock_owned().await;
         encoder.set_format(inner.format());
@@ -392,9 +412,9 @@ impl Inner {
         formats.find(|format| *format != Format::V1).unwrap_or_default()
     }
 
-    /// The endpoint of a lane.
-    fn shard(&self, lane: usize) -> &Shard {
-        &self.shards[lane % self.shards.len()]
+    /// Which endpoint is that of a lane.
+    fn shard_of(&self, lane: usize) -> usize {
+        lane % self.shards.len()
     }
 
     /// Sends one body of a lane once.
@@ -404,17 +424,21 @@ impl Inner {
         if let Some(value) = self.credentials.header()? {
             headers.insert(AUTHORIZATION, value);
         }
+        let mut time_left = self.timeout;
         if let Some(signer) = &self.signer {
-            signer.sign(&shard.url, &mut headers, body.bytes.clone()).await?;
+            let begun = Instant::now();
+            let signed = signer.sign(&shard.signed_url, &mut headers, body.bytes.clone());
+            let in_time = tokio::time::timeout(self.timeout, signed).await;
+            // Whoever gives out credentials may answer the next time: that is nothing to mend.
+            in_time.map_err(|_| SendError::Timeout {
+                after: self.timeout,
+                phase: Phase::Signing,
+            })??;
+            time_left = self.timeout.saturating_sub(begun.elapsed());
         }
         shard
             .client
-            .post(
-                &shard.path,
-                headers,
-                &Slices::from(body.bytes.clone()),
-                self.timeout,
-            )
+            .post(&shard.path, headers, &Slices::from(body.bytes.clone()), time_left)
             .await
     }
 }

@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sluice_payload::{Encoding, Frame, Payload, Tenants};
 
 use super::body::Inflater;
@@ -37,6 +39,53 @@ pub(crate) struct Source {
     pub tenants: Tenants,
     /// Frames of these encodings are of use to an exporter.
     pub frames: Vec<Encoding>,
+}
+
+/// A reader that its cursor shares with the writer, which never waits for it: a read may take as long as the disk likes, and everybody
+/// who waits for the writer would wait too.
+#[derive(Debug)]
+pub(crate) struct CursorReader {
+    /// Whoever had it locked calls [`let_go_of_removed`](Self::let_go_of_removed) after.
+    pub reader: Mutex<Reader>,
+    /// Somebody is reading; the cursor is told when it is done.
+    pub filling: AtomicBool,
+    /// Segments whose first number is below this were removed, and may still be open; 0: none.
+    removed_below: AtomicU64,
+}
+
+impl CursorReader {
+    pub fn new(reader: Reader) -> Self {
+        Self {
+            reader: Mutex::new(reader),
+            filling: AtomicBool::new(false),
+            removed_below: AtomicU64::new(0),
+        }
+    }
+
+    /// Lets go of a segment that was removed: now, or when whoever reads is done.
+    pub fn let_go(&self, first: u64) {
+        self.removed_below
+            .fetch_max(first.saturating_add(1), Ordering::SeqCst);
+        self.let_go_of_removed();
+    }
+
+    /// Lets go of what was removed while the reader was locked.
+    pub fn let_go_of_removed(&self) {
+        loop {
+            // Between a note and the look at the lock there, and between the unlocking and the look for a note here: so one of the two
+            // sees what the other did.
+            fence(Ordering::SeqCst);
+            if self.removed_below.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            let Some(mut reader) = self.reader.try_lock() else {
+                return;
+            };
+            if let Some(first) = self.removed_below.swap(0, Ordering::SeqCst).checked_sub(1) {
+                reader.let_go(first);
+            }
+        }
+    }
 }
 
 /// One cursor's reader.
@@ -208,5 +257,47 @@ pub(crate) fn cost(header: &Header) -> Cost {
         requests: 1,
         items: u64::from(header.items),
         bytes: u64::from(header.inflated_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::testing::SimulatedDisk;
+
+    /// Scenario: a segment is removed while its reader reads it, and another one while nobody reads.
+    /// Guarantees: who removes it does not wait; it is let go of when the reader is done, at the latest; a later one is kept.
+    #[test]
+    fn who_removes_a_segment_waits_for_no_reader() {
+        let disk = SimulatedDisk::default();
+        disk.create_directories(Path::new("d")).unwrap();
+        let file: Arc<dyn crate::File> = disk.open(Path::new("d/s"), OpenMode::Append).unwrap().into();
+        let source = Source {
+            filesystem: Arc::new(disk),
+            directory: "d".into(),
+            clock: Arc::new(crate::SystemClock),
+            tenants: Tenants::default(),
+            frames: Vec::new(),
+        };
+        let mine = CursorReader::new(Reader::new(source, true));
+        let open = |first| Some((SegmentId { first, epoch: 1 }, Scan::new(file.clone(), 1, 0, 0)));
+        let is_open = || mine.reader.lock().scan.is_some();
+
+        let mut reading = mine.reader.lock();
+        reading.scan = open(7);
+        mine.let_go(7);
+        mine.let_go(3);
+        assert!(reading.scan.is_some());
+        drop(reading);
+        mine.let_go_of_removed();
+        assert!(!is_open());
+
+        mine.reader.lock().scan = open(8);
+        mine.let_go(7);
+        assert!(is_open());
+        mine.let_go(8);
+        assert!(!is_open());
     }
 }

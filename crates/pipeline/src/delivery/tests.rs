@@ -30,10 +30,21 @@ impl Exporter for Scripted {
         })
     }
 
+    fn prepare<'a>(&'a self, batch: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        let poison = batch
+            .parts
+            .iter()
+            .any(|part| part.body.ends_with(&[UNPREPARABLE]));
+        Box::pin(async move { assert!(!poison, "it cannot be prepared") })
+    }
+
     fn max_request_bytes(&self) -> usize {
         usize::MAX
     }
 }
+
+/// What marks a payload that no batch with it at its end can be prepared.
+const UNPREPARABLE: u8 = 0xee;
 
 fn ok() -> Verdict {
     Verdict::Delivered {
@@ -317,6 +328,16 @@ async fn a_panic_is_a_failed_attempt() {
     };
     let (seen, report) = run(&[(3, 1)], vec![], rule, steady()).await;
     assert_eq!((seen.len(), report.total().delivered), (2, 3));
+}
+
+/// Scenario: the exporter panics while it makes the second of three batches ready.
+/// Guarantees: delivery goes on; each batch is sent, this one too.
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_preparing_ends_nothing() {
+    let payloads = [(20, 1), (20, UNPREPARABLE), (20, 3)];
+    let (seen, report) = run(&payloads, vec![], |_| ok(), steady()).await;
+    assert_eq!(seen.iter().map(|(_, items)| items).sum::<u64>(), 60);
+    assert_eq!(report.total().delivered, 60);
 }
 
 /// Scenario: partial success.

@@ -106,6 +106,10 @@ impl Lane {
         self.refused_series + self.unwritten
     }
 
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
     pub fn took_any(&self) -> bool {
         self.took_any
     }
@@ -128,7 +132,19 @@ impl Lane {
         (self, Some(LaneEnd::Hopeless(reason)))
     }
 
-    /// Counts and tells everything that is left as refused: other lanes show that the destination takes what is good.
+    /// Puts everything that was refused in vain back to be sent, in its order, and lets the search begin anew: a destination that
+    /// took nothing at all has said nothing about these series.
+    pub fn take_back(&mut self) {
+        for (body, _) in std::mem::take(&mut self.suspects).into_iter().rev() {
+            self.work.push_front(Work { body, at_fault: None });
+        }
+        for work in &mut self.work {
+            work.at_fault = None;
+        }
+        self.cuts = 0;
+    }
+
+    /// Counts and tells everything that is left as refused: other lanes of the endpoint show that it takes what is good.
     pub fn give_up(&mut self, reason: &str, inner: &Inner) {
         for (body, reason) in std::mem::take(&mut self.suspects) {
             self.refuse(&body, &reason, inner);
@@ -139,7 +155,7 @@ impl Lane {
     }
 
     async fn post(&mut self, mut work: Work, inner: &Inner) -> Option<LaneEnd> {
-        let shard = inner.shard(self.number);
+        let shard = &inner.shards[inner.shard_of(self.number)];
         if let Some(body) = shard.formats.fit(&work.body) {
             self.left_out(work.body.written, body.written, inner);
             if body.written.series == 0 {

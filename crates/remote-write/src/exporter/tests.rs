@@ -477,6 +477,157 @@ async fn series_are_shared_out_over_endpoints() {
     assert_eq!(all, 300);
 }
 
+/// Notes what it is asked to sign; or never comes to an end, as credentials that nobody gives out.
+#[derive(Debug, Default)]
+struct Signer {
+    never: bool,
+    urls: Mutex<Vec<String>>,
+}
+
+impl Sign for Signer {
+    fn sign<'a>(&'a self, url: &'a str, _: &'a mut HeaderMap, _: Bytes) -> sluice_client::Signing<'a> {
+        self.urls.lock().push(url.to_owned());
+        Box::pin(async {
+            if self.never {
+                std::future::pending::<()>().await;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Scenario: whoever gives out credentials never answers.
+/// Guarantees: the batch is tried again after the time-out; nobody is told to mend anything.
+#[tokio::test]
+async fn a_signature_that_never_comes_is_tried_again() {
+    let options = RemoteWriteExporterOptions {
+        endpoint: "http://127.0.0.1:9/".to_owned(),
+        signer: Some(Arc::new(Signer {
+            never: true,
+            ..Default::default()
+        })),
+        timeout: Duration::from_millis(10),
+        ..Default::default()
+    };
+    let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+    let batch = batch(0..10, 1.0);
+    let verdict = tokio::time::timeout(Duration::from_secs(20), exporter.export(&batch)).await;
+    let Ok(Verdict::Retry { after: None, reason }) = verdict else {
+        panic!("{verdict:?}");
+    };
+    assert!(reason.contains("credentials"), "{reason}");
+}
+
+/// Scenario: an endpoint without a scheme, whose Host is configured, in capitals and with the scheme's own port; and with another.
+/// Guarantees: what is signed is the host that is sent, as URLs spell it.
+#[tokio::test]
+async fn the_host_that_is_sent_is_signed() {
+    for (host, sent) in [
+        ("APS.Example:80", "aps.example"),
+        ("APS.Example:8443", "aps.example:8443"),
+    ] {
+        let (url, seen) = destination(|_, _| TAKEN).await;
+        let signer = Arc::new(Signer::default());
+        let options = RemoteWriteExporterOptions {
+            endpoint: format!("{}?a=B", url.trim_start_matches("http://")),
+            headers: vec![("Host".to_owned(), host.to_owned())],
+            signer: Some(signer.clone()),
+            ..Default::default()
+        };
+        let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+        assert_eq!(exporter.export(&batch(0..10, 1.0)).await, delivered(0));
+        assert!(seen.heads.lock()[0].contains(&format!("\r\nhost: {sent}\r\n")));
+        assert_eq!(signer.urls.lock()[0], format!("http://{sent}/api/v1/write?a=B"));
+    }
+}
+
+/// Scenario: a pool that is smaller than any body; a batch is made ready while the one before it waits for its turn.
+/// Guarantees: neither waits for the other.
+#[tokio::test]
+async fn a_batch_made_ready_holds_up_none_before_it() {
+    let (url, _) = destination(|_, _| TAKEN).await;
+    let options = RemoteWriteExporterOptions {
+        endpoint: url,
+        egress: sluice_client::EgressPool::new(1),
+        ..Default::default()
+    };
+    let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+    let (first, second) = (batch(0..1000, 1.0), batch(0..1000, 2.0));
+    exporter.prepare(&second).await;
+    for batch in [first, second] {
+        let sent = tokio::time::timeout(Duration::from_secs(20), exporter.export(&batch));
+        assert_eq!(sent.await, Ok(delivered(0)));
+    }
+}
+
+/// Scenario: as many batches are kept as may be; the oldest is tried again, in vain, and one more is encoded ahead.
+/// Guarantees: the one kept longest since it was last tried makes room; the one encoded last stays.
+#[tokio::test]
+async fn the_oldest_batch_makes_room() {
+    let (url, _) = destination(|_, _| "503 Service Unavailable\r\n").await;
+    let exporter = exporter(&url, 1);
+    let batches: Vec<Batch> = (0..=MAX_PENDING).map(|n| batch(n..n + 1, 1.0)).collect();
+    for batch in &batches[..MAX_PENDING] {
+        exporter.prepare(batch).await;
+    }
+    assert!(matches!(
+        exporter.export(&batches[0]).await,
+        Verdict::Retry { .. }
+    ));
+    exporter.prepare(&batches[MAX_PENDING]).await;
+    let pending = exporter.0.pending.lock();
+    let kept = |n: usize| pending.iter().any(|pending| pending.is_of(&batches[n]));
+    let made_room: Vec<usize> = (0..batches.len()).filter(|n| !kept(*n)).collect();
+    assert_eq!(made_room, [1]);
+}
+
+/// Scenario: of two endpoints one takes everything, the other answers 400 to everything (or 503 to the second of its lanes) until it
+/// is mended; few series, and so many that the search comes to its limit.
+/// Guarantees: what one endpoint takes licenses dropping nothing of the other: the exporter holds, and once the endpoint is mended
+/// every sample has been taken once.
+#[tokio::test]
+async fn what_one_endpoint_takes_says_nothing_of_another() {
+    for (series, lanes, other) in [
+        (10, 1, REFUSED),
+        (2_000, 1, REFUSED),
+        (200, 2, "503 Service Unavailable\r\n"),
+    ] {
+        let mended = Arc::new(AtomicUsize::new(0));
+        let (takes, first) = destination(|_, _| TAKEN).await;
+        let is_mended = mended.clone();
+        let (refuses, second) = destination(move |number, _| match is_mended.load(Ordering::SeqCst) {
+            1 => TAKEN,
+            _ if number == 1 => other,
+            _ => REFUSED,
+        })
+        .await;
+        let mut options = RemoteWriteExporterOptions {
+            endpoint: takes,
+            shard_endpoints: vec![refuses],
+            ..Default::default()
+        };
+        options.encoder.lanes = lanes;
+        let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+        let batch = batch(0..series, 1.0);
+        for _ in 0..3 {
+            let verdict = exporter.export(&batch).await;
+            assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
+        }
+        assert_eq!(exporter.0.metrics.refused_series.get(), 0);
+        mended.store(1, Ordering::SeqCst);
+        assert_eq!(exporter.export(&batch).await, delivered(0));
+        let (first, second) = (first.taken.lock(), second.taken.lock());
+        assert!(!first.is_empty() && !second.is_empty());
+        assert_eq!(first.len() + second.len(), series);
+        assert!(
+            first
+                .values()
+                .chain(second.values())
+                .all(|values| *values == [1.0])
+        );
+    }
+}
+
 /// Scenario: VictoriaMetrics takes zstd, and then a series it does not like comes.
 /// Guarantees: its headers; a 400 is about the series now, which is found, and zstd goes on.
 #[tokio::test]

@@ -333,7 +333,7 @@ pub(super) fn bearertokenauth(node: &Node, path: &str, report: &mut Report) -> O
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SigV4Auth {
-    /// The region of the service; absent: `AWS_REGION`.
+    /// The region of the service; absent: `AWS_REGION`, else `AWS_DEFAULT_REGION`.
     pub region: String,
     /// The service, as signatures name it; absent: `aps`, Amazon's Prometheus.
     pub service: String,
