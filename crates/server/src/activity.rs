@@ -332,4 +332,33 @@ mod tests {
             assert_eq!(judge(Some(IDLE)), Judgement::Idle);
         }
     }
+
+    /// Scenario: the same bytes wait in a socket, some of them looked at before, while a request is answered and after one was refused.
+    /// Guarantees: all of them are read, in their order; what a refusal leaves to be thrown away comes in small pieces.
+    #[tokio::test]
+    async fn what_is_thrown_away_is_read_in_small_pieces() {
+        let sent: Vec<u8> = (0..4 * DISCARD_BYTES).map(|n| (n / 7) as u8).collect();
+        for successfully in [true, false] {
+            let (mut client, server) = tokio::io::duplex(sent.len());
+            tokio::io::AsyncWriteExt::write_all(&mut client, &sent)
+                .await
+                .unwrap();
+            let activity = Activity::new(Instant::now());
+            let mut socket = Watched::new(server, activity.clone());
+            assert_eq!(socket.look_ahead(3).await.unwrap(), 3);
+            activity.begin_request(false).answered(successfully);
+            let mut buffer = vec![0; sent.len()];
+            let first = socket.read(&mut buffer).await.unwrap();
+            assert_eq!(
+                first,
+                if successfully {
+                    sent.len()
+                } else {
+                    3 + DISCARD_BYTES
+                }
+            );
+            socket.read_exact(&mut buffer[first..]).await.unwrap();
+            assert!(buffer == sent, "{successfully}");
+        }
+    }
 }

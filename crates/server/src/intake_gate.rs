@@ -119,7 +119,7 @@ impl Visit<'_> {
     }
 
     /// Gives back all but `bytes` of what was reserved.
-    pub fn give_back(&mut self, permit: &mut Permit, bytes: u64) {
+    pub(crate) fn give_back(&mut self, permit: &mut Permit, bytes: u64) {
         let before = permit.bytes();
         permit.shrink_to(bytes);
         self.held = self.held.saturating_sub(before - permit.bytes());
