@@ -177,8 +177,10 @@ impl v1::Writer for UnderZstd {
     }
 
     #[inline]
-    fn put_again(&mut self, bytes: &[u8], _: u64) {
-        self.0.extend_from_slice(bytes);
+    fn again(&mut self, len: usize, position: u64) -> bool {
+        let start = position as usize;
+        self.0.extend_from_within(start..start + len);
+        true
     }
 
     fn finish(&mut self) -> Bytes {

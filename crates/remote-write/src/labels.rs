@@ -305,6 +305,17 @@ pub(crate) struct Run {
     stop: u32,
 }
 
+/// The number of all runs.
+const RUN_SERIAL: u64 = u64::MAX;
+
+impl Run {
+    /// Bytes of the labels.
+    #[inline]
+    pub fn len(self) -> usize {
+        (self.stop - self.start) as usize
+    }
+}
+
 /// What a part of a series is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
@@ -313,7 +324,7 @@ pub(crate) enum Slot {
     Name,
     /// `le` or `quantile`.
     Extra,
-    /// The label of the data point at this index.
+    /// The label of the data point's attribute at this index.
     Point(u32),
 }
 
@@ -349,6 +360,12 @@ impl Plan {
 
     pub fn extra(&self) -> Extra {
         self.extra
+    }
+
+    /// Whether every attribute of a data point has its label in the series.
+    #[inline]
+    pub fn takes_all(&self) -> bool {
+        self.point.len() == self.keys.len()
     }
 
     /// `labels` are the names of the data point's labels, each once, with the index of its attribute.
@@ -410,7 +427,7 @@ impl Plan {
                     }
                 }
                 Source::Point(index, name) => {
-                    plan.slots.push(Slot::Point(plan.point.len() as u32));
+                    plan.slots.push(Slot::Point(index));
                     plan.point.push((index, name));
                 }
             }
@@ -463,14 +480,15 @@ impl<'a> SeriesLabels<'a> {
         }
     }
 
-    /// The number of the label in a slot, which no other label has; 0: it has none.
+    /// The number of the label in a slot, which no other label has (0: it has none), and the length of its bytes. In two series
+    /// of one plan runs are the same.
     #[inline]
-    pub fn serial(&self, slot: Slot) -> u64 {
+    pub fn serial_and_len(&self, slot: Slot) -> (u64, usize) {
         match slot {
-            Slot::Run(_) => 0,
-            Slot::Name => self.name.serial,
-            Slot::Extra => self.extra.map_or(0, |extra| extra.serial),
-            Slot::Point(index) => self.point.serial(index),
+            Slot::Run(run) => (RUN_SERIAL, run.len()),
+            Slot::Name => (self.name.serial, self.name.encoded.len()),
+            Slot::Extra => self.extra.map_or((0, 0), |extra| (extra.serial, extra.encoded.len())),
+            Slot::Point(index) => self.point.serial_and_len(index),
         }
     }
 
@@ -489,8 +507,8 @@ impl<'a> SeriesLabels<'a> {
                     }
                 }
                 Slot::Point(index) => {
-                    let (_, name) = self.plan.point[*index as usize];
-                    visit(&self.names.get(name).text, self.point.value(*index));
+                    let name = self.names.get(self.point.name(*index));
+                    visit(&name.text, self.point.value(*index));
                 }
             }
         }

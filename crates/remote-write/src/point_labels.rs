@@ -28,33 +28,42 @@ struct Recent {
     used_by: u64,
 }
 
-/// Where one label of the point is. It stays there until the next point begins.
+/// A label: whose it is and where its bytes are.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct PointLabel {
-    pub name: NameId,
+struct PointLabel {
+    name: NameId,
     /// Labels of one number are the same; those of number 0 are not known.
     serial: u64,
     hash: u64,
-    /// In `recent`; [`OWN`]: it is one of the point's own.
-    place: u32,
     start: u32,
     value_at: u32,
     end: u32,
 }
 
-const OWN: u32 = u32::MAX;
+impl PointLabel {
+    #[inline]
+    fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+}
 
-/// The labels of a data point, encoded, in the order of its plan.
+/// Which label it is: its place among the recent ones, or from here on among the point's own. It stays there until the next point begins.
+const OWN: u32 = 1 << 31;
+
+/// The labels of a data point, encoded, in the order of its attributes.
 #[derive(Debug, Default)]
 pub(crate) struct PointLabels {
     recent: Vec<Recent>,
     /// Labels that are not kept.
-    own: Vec<u8>,
-    labels: Vec<PointLabel>,
+    own: Vec<PointLabel>,
+    own_bytes: Vec<u8>,
+    labels: Vec<u32>,
     bytes: usize,
     point: u64,
     serial: u64,
     pub hash: u64,
+    /// Hashes of those labels, added up, that a point before had too: what series that are nearly the same have in common.
+    pub repeated: u64,
 }
 
 impl PointLabels {
@@ -63,6 +72,7 @@ impl PointLabels {
     pub fn begin(&mut self) {
         self.point += 1;
         self.own.clear();
+        self.own_bytes.clear();
         self.clear();
     }
 
@@ -72,6 +82,7 @@ impl PointLabels {
         self.labels.clear();
         self.bytes = 0;
         self.hash = 0;
+        self.repeated = 0;
     }
 
     /// Forgets all labels that are kept: names have got other ids.
@@ -79,26 +90,32 @@ impl PointLabels {
         self.recent.clear();
     }
 
-    /// The label that was made of an attribute with these bytes.
+    /// Adds the label that was made of an attribute with these bytes before, and says its name.
     #[inline]
-    pub fn find(&mut self, attribute: &[u8]) -> Option<PointLabel> {
-        let recent = self.recent.get_mut(place_of(attribute))?;
+    pub fn add_known(&mut self, attribute: &[u8]) -> Option<NameId> {
+        let place = place_of(attribute);
+        let recent = self.recent.get_mut(place)?;
         if recent.label.serial == 0 || recent.bytes[..recent.attribute_bytes] != *attribute {
             return None;
         }
         recent.used_by = self.point;
-        Some(recent.label)
+        let (name, hash) = (recent.label.name, recent.label.hash);
+        self.bytes += recent.label.len();
+        self.hash = self.hash.wrapping_add(hash);
+        self.repeated = self.repeated.wrapping_add(hash);
+        self.labels.push(place as u32);
+        Some(name)
     }
 
-    /// Makes a label of an attribute with these bytes, which say `value`, and keeps it.
-    pub fn make(&mut self, attribute: &[u8], id: NameId, name: &LabelName, value: &[u8]) -> PointLabel {
+    /// Makes a label of an attribute with these bytes, which say `value`, adds it and keeps it.
+    pub fn add_new(&mut self, attribute: &[u8], id: NameId, name: &LabelName, value: &[u8]) {
         if self.recent.is_empty() {
             self.recent.resize_with(RECENT, Recent::default);
         }
         let place = place_of(attribute);
         let recent = &mut self.recent[place];
         if attribute.len() > MAX_ATTRIBUTE_BYTES || recent.used_by == self.point {
-            return self.make_own(id, name, value);
+            return self.push(id, name, value);
         }
         recent.bytes.clear();
         recent.bytes.extend_from_slice(attribute);
@@ -110,40 +127,42 @@ impl PointLabels {
             name: id,
             serial: FIRST_SERIAL | self.serial,
             hash: hash::label(name.hash, value),
-            place: place as u32,
             start: attribute.len() as u32,
             value_at: value_at as u32,
             end: recent.bytes.len() as u32,
         };
-        recent.label
-    }
-
-    fn make_own(&mut self, id: NameId, name: &LabelName, value: &[u8]) -> PointLabel {
-        let start = self.own.len() as u32;
-        let value_at = name.put(&mut self.own, value) as u32;
-        PointLabel {
-            name: id,
-            serial: 0,
-            hash: hash::label(name.hash, value),
-            place: OWN,
-            start,
-            value_at,
-            end: self.own.len() as u32,
-        }
-    }
-
-    /// Adds a label that was made for this point.
-    #[inline]
-    pub fn add(&mut self, label: PointLabel) {
-        self.bytes += (label.end - label.start) as usize;
-        self.hash = self.hash.wrapping_add(label.hash);
-        self.labels.push(label);
+        self.bytes += recent.label.len();
+        self.hash = self.hash.wrapping_add(recent.label.hash);
+        self.labels.push(place as u32);
     }
 
     /// Makes a label, which is not kept, and adds it.
     pub fn push(&mut self, id: NameId, name: &LabelName, value: &[u8]) {
-        let label = self.make_own(id, name, value);
-        self.add(label);
+        let start = self.own_bytes.len() as u32;
+        let value_at = name.put(&mut self.own_bytes, value) as u32;
+        let label = PointLabel {
+            name: id,
+            serial: 0,
+            hash: hash::label(name.hash, value),
+            start,
+            value_at,
+            end: self.own_bytes.len() as u32,
+        };
+        self.bytes += label.len();
+        self.hash = self.hash.wrapping_add(label.hash);
+        self.labels.push(OWN | self.own.len() as u32);
+        self.own.push(label);
+    }
+
+    /// Of the labels only these are in the series; the others keep their indexes.
+    pub fn only(&mut self, indexes: impl Iterator<Item = u32>) {
+        let (mut bytes, mut hash) = (0, 0u64);
+        for index in indexes {
+            let label = self.label(index);
+            bytes += label.len();
+            hash = hash.wrapping_add(label.hash);
+        }
+        (self.bytes, self.hash) = (bytes, hash);
     }
 
     /// Length of all of them.
@@ -153,25 +172,32 @@ impl PointLabels {
     }
 
     #[inline]
-    fn text(&self, label: &PointLabel, start: u32) -> &[u8] {
-        let bytes = match label.place {
-            OWN => &self.own,
+    fn label(&self, index: u32) -> &PointLabel {
+        match self.labels[index as usize] {
+            own @ OWN.. => &self.own[(own - OWN) as usize],
+            place => &self.recent[place as usize].label,
+        }
+    }
+
+    #[inline]
+    fn bytes_of(&self, index: u32) -> &[u8] {
+        match self.labels[index as usize] {
+            OWN.. => &self.own_bytes,
             place => &self.recent[place as usize].bytes,
-        };
-        &bytes[start as usize..label.end as usize]
+        }
     }
 
     /// The label as a field of a 1.0 `TimeSeries`.
     #[inline]
     pub fn encoded(&self, index: u32) -> &[u8] {
-        let label = &self.labels[index as usize];
-        self.text(label, label.start)
+        let label = self.label(index);
+        &self.bytes_of(index)[label.start as usize..label.end as usize]
     }
 
     #[inline]
     pub fn value_bytes(&self, index: u32) -> &[u8] {
-        let label = &self.labels[index as usize];
-        self.text(label, label.value_at)
+        let label = self.label(index);
+        &self.bytes_of(index)[label.value_at as usize..label.end as usize]
     }
 
     pub fn value(&self, index: u32) -> &str {
@@ -179,10 +205,15 @@ impl PointLabels {
         std::str::from_utf8(self.value_bytes(index)).unwrap_or_default()
     }
 
-    /// Labels of one number are the same; 0 says nothing.
+    pub fn name(&self, index: u32) -> NameId {
+        self.label(index).name
+    }
+
+    /// The number of a label, and the length of its bytes. Labels of one number are the same; 0 says nothing.
     #[inline]
-    pub fn serial(&self, index: u32) -> u64 {
-        self.labels[index as usize].serial
+    pub fn serial_and_len(&self, index: u32) -> (u64, usize) {
+        let label = self.label(index);
+        (label.serial, label.len())
     }
 }
 
@@ -207,19 +238,19 @@ mod tests {
         for _ in 0..2 {
             labels.begin();
             for value in &values {
-                let label = match labels.find(value.as_bytes()) {
-                    Some(label) => label,
-                    None => labels.make(value.as_bytes(), id, &name, value.as_bytes()),
-                };
-                found += u64::from(label.serial != 0);
-                labels.add(label);
+                if labels.add_known(value.as_bytes()).is_none() {
+                    labels.add_new(value.as_bytes(), id, &name, value.as_bytes());
+                }
             }
+            found += (0..values.len() as u32)
+                .filter(|index| labels.serial_and_len(*index).0 != 0)
+                .count();
             for (index, value) in values.iter().enumerate() {
                 assert_eq!(labels.value(index as u32), value);
             }
         }
-        assert!(found > RECENT as u64, "{found}");
+        assert!(found > RECENT, "{found}");
         labels.forget();
-        assert!(labels.find(b"value 1").is_none());
+        assert!(labels.add_known(b"value 1").is_none());
     }
 }

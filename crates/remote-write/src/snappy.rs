@@ -68,18 +68,26 @@ impl Block {
     /// Appends bytes that stand at `position` already.
     #[inline]
     pub fn put_again(&mut self, bytes: &[u8], position: u64) {
-        let back = self.plain - position;
-        if self.copy.1 > 0 && self.copy.0 == back {
-            self.copy.1 += bytes.len();
-            self.plain += bytes.len() as u64;
-        } else if bytes.len() < MIN_COPY || back > MAX_OFFSET || back == 0 {
+        if !self.again(bytes.len(), position) {
             self.put(bytes);
-        } else {
+        }
+    }
+
+    /// Appends `len` bytes that stand at `position` already; false where they are too few or too far back to say so.
+    #[inline]
+    pub fn again(&mut self, len: usize, position: u64) -> bool {
+        let back = self.plain - position;
+        if back != self.copy.0 || back == 0 {
+            if len < MIN_COPY || back > MAX_OFFSET || back == 0 {
+                return false;
+            }
             self.flush_copy();
             self.flush_literal();
-            self.copy = (back, bytes.len());
-            self.plain += bytes.len() as u64;
+            self.copy.0 = back;
         }
+        self.copy.1 += len;
+        self.plain += len as u64;
+        true
     }
 
     /// Writes the tag before a literal; a long one needs more room than was left for it.
@@ -111,30 +119,29 @@ impl Block {
 
     #[inline]
     fn flush_copy(&mut self) {
+        if self.copy.1 > 0 {
+            self.write_copy();
+        }
+    }
+
+    fn write_copy(&mut self) {
         let (back, mut left) = std::mem::take(&mut self.copy);
         let [low, high] = (back as u16).to_le_bytes();
+        let element = |len: usize| [2 | ((len - 1) as u8) << 2, low, high];
         // What is left after a full element is never too short for one of its own.
-        if left >= MAX_COPY + MIN_COPY {
-            let full = (left - MIN_COPY) / MAX_COPY;
-            left -= full * MAX_COPY;
-            let at = self.out.len();
-            self.out.resize(at + 3 * full, 0);
-            for element in self.out[at..].as_chunks_mut::<3>().0 {
-                *element = [2 | ((MAX_COPY - 1) as u8) << 2, low, high];
-            }
+        while left >= MAX_COPY + MIN_COPY {
+            self.out.extend_from_slice(&element(MAX_COPY));
+            left -= MAX_COPY;
         }
         if left > MAX_COPY {
-            const LEN: usize = MAX_COPY - MIN_COPY;
-            self.out
-                .extend_from_slice(&[2 | ((LEN - 1) as u8) << 2, low, high]);
-            left -= LEN;
+            self.out.extend_from_slice(&element(MAX_COPY - MIN_COPY));
+            left -= MAX_COPY - MIN_COPY;
         }
-        if (MIN_COPY..12).contains(&left) && back < 2048 {
+        if left < 12 && back < 2048 {
             self.out
                 .extend_from_slice(&[1 | ((left - MIN_COPY) as u8) << 2 | high << 5, low]);
-        } else if left > 0 {
-            self.out
-                .extend_from_slice(&[2 | ((left - 1) as u8) << 2, low, high]);
+        } else {
+            self.out.extend_from_slice(&element(left));
         }
     }
 
@@ -194,8 +201,8 @@ impl Writer for Block {
     }
 
     #[inline]
-    fn put_again(&mut self, bytes: &[u8], position: u64) {
-        self.put_again(bytes, position);
+    fn again(&mut self, len: usize, position: u64) -> bool {
+        self.again(len, position)
     }
 
     fn finish(&mut self) -> bytes::Bytes {

@@ -190,7 +190,7 @@ impl Template {
                 }
                 Slot::Name => METRIC_NAME,
                 Slot::Extra => labels.plan.extra().name(),
-                Slot::Point(index) => &labels.names.get(labels.plan.point[*index as usize].1).text,
+                Slot::Point(index) => &labels.names.get(labels.point.name(*index)).text,
             };
             put_varint(fixed, u64::from(symbols.of(name.as_bytes())));
             template.gaps.push((fixed.len() as u32, *slot));

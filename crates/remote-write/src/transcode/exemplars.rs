@@ -28,7 +28,11 @@ impl Exemplar {
 }
 
 /// Reads exemplars; those without a value are none. Where names are escaped, theirs are too.
+#[inline]
 pub(super) fn exemplars(raw: &[&[u8]], escapes: bool, names: &mut Names) -> Vec<Exemplar> {
+    if raw.is_empty() {
+        return Vec::new();
+    }
     raw.iter()
         .filter_map(|raw| exemplar(raw, escapes, names))
         .collect()

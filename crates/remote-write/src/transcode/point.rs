@@ -4,7 +4,7 @@ use sluice_wire::{KeyValue, Value};
 
 use super::blocks::Blocks;
 use crate::labels::{Extra, METRIC_NAME, NameId, Names, Plan};
-use crate::point_labels::{PointLabel, PointLabels};
+use crate::point_labels::PointLabels;
 use crate::text::put_value;
 
 /// Makes labels of the attributes of data points.
@@ -12,8 +12,7 @@ use crate::text::put_value;
 pub(super) struct PointReader {
     labels: PointLabels,
     written: String,
-    /// The label and the name of each attribute of the point being read, as far as they are regular.
-    made: Vec<PointLabel>,
+    /// The name of each attribute of the point being read, as far as they are regular.
     names: Vec<NameId>,
     /// The names of a point before.
     before: Vec<NameId>,
@@ -111,7 +110,6 @@ fn put_text(out: &mut String, attribute: &KeyValue<'_>) {
 impl PointReader {
     #[inline]
     fn begin(&mut self) {
-        self.made.clear();
         if !self.is_irregular {
             std::mem::swap(&mut self.names, &mut self.before);
         }
@@ -122,20 +120,15 @@ impl PointReader {
 
     #[inline]
     fn push(&mut self, raw: &[u8], names: &mut Names) {
-        let label = match self.labels.find(raw) {
-            Some(label) => label,
-            None => match self.make_label(raw, names) {
-                Some(label) => label,
-                None => return self.is_irregular = true,
-            },
-        };
-        self.names.push(label.name);
-        self.made.push(label);
+        match self.labels.add_known(raw).or_else(|| self.make_label(raw, names)) {
+            Some(name) => self.names.push(name),
+            None => self.is_irregular = true,
+        }
     }
 
-    /// The label for an attribute; `None` where it does not make one by itself.
+    /// Makes and adds the label for an attribute, and says its name; `None` where it does not make one by itself.
     #[inline(never)]
-    fn make_label(&mut self, raw: &[u8], names: &mut Names) -> Option<PointLabel> {
+    fn make_label(&mut self, raw: &[u8], names: &mut Names) -> Option<NameId> {
         let written = &mut self.written;
         written.clear();
         let (id, value) = match plain(raw) {
@@ -164,7 +157,8 @@ impl PointReader {
         if value.is_empty() {
             return None;
         }
-        Some(self.labels.make(raw, id, names.get(id), value))
+        self.labels.add_new(raw, id, names.get(id), value);
+        Some(id)
     }
 
     pub fn labels(&self) -> &PointLabels {
@@ -189,13 +183,10 @@ impl PointReader {
         names: &mut Names,
         collisions: &mut u64,
     ) -> Result<PlanAt, NoName> {
-        self.labels.clear();
         if !self.is_irregular
             && let Some(found) = blocks.get_mut(block).find_plan(&self.names, extra)
         {
-            for (index, _) in &blocks.get(block).plan(found).point {
-                self.labels.add(self.made[*index as usize]);
-            }
+            self.leave_out(blocks.get(block).plan(found));
             return Ok(PlanAt::Kept(found));
         }
         self.make_slowly(attributes, extra, block, blocks, names, collisions)
@@ -247,20 +238,27 @@ impl PointReader {
         if regular {
             let labels: Vec<(u32, NameId)> = made.iter().map(|(name, _, index)| (*index, *name)).collect();
             let plan = Plan::new(blocks.get(block), names, &self.names, &labels, extra);
-            for (index, _) in &plan.point {
-                self.labels.add(self.made[*index as usize]);
-            }
+            self.leave_out(&plan);
             return Ok(PlanAt::Kept(blocks.get_mut(block).keep_plan(plan)));
         }
+        self.labels.clear();
         made.retain(|(_, value, _)| !value.is_empty());
         let labels: Vec<(u32, NameId)> = (0..).zip(&made).map(|(at, (name, ..))| (at, *name)).collect();
         let plan = Plan::new(blocks.get(block), names, &[], &labels, extra);
-        for (at, name) in &plan.point {
-            let value = made[*at as usize].1.as_bytes();
-            self.labels.push(*name, names.get(*name), value);
+        for (name, value, _) in &made {
+            self.labels.push(*name, names.get(*name), value.as_bytes());
         }
+        self.labels.only(plan.point.iter().map(|(at, _)| *at));
         self.irregular = plan;
         Ok(PlanAt::Irregular)
+    }
+
+    /// Of an attribute whose label the block has instead there is nothing in the series.
+    #[inline]
+    fn leave_out(&mut self, plan: &Plan) {
+        if !plan.takes_all() {
+            self.labels.only(plan.point.iter().map(|(index, _)| *index));
+        }
     }
 
     /// The plan of the point made last.

@@ -1,0 +1,388 @@
+//! One lane's body so far, and where in it stands what comes again.
+//!
+//! A series is written like one before it: one of the same plan that has the same of those labels that repeat. What is left to
+//! write is what differs, which is the metric's name and what no series before had; everything between is one copy of what
+//! stands there.
+
+use super::{SAMPLE_KEY, TIMESERIES_KEY, Writer};
+use crate::body::{Body, Written};
+use crate::labels::{Plan, Run, SeriesLabels, Slot};
+use crate::protobuf::varint_len;
+use crate::snappy::MAX_OFFSET;
+use crate::v2::common_prefix;
+
+/// Plans of which the last series is remembered: a histogram's series are of two, and metrics with several sets of keys take turns.
+const LAST: usize = 16;
+
+/// Series that are remembered, by plan and repeated labels: what fits the 64 KiB that a copy reaches back, some hundred bytes each.
+const ALIKE: usize = 128;
+
+/// Labels of which the last place is remembered, by their number.
+const SEEN: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Lane<W> {
+    pub body: W,
+    /// Bytes of the bodies before this one: positions that are remembered count from the first body, so that those of bodies
+    /// that are finished are never taken for one in this.
+    base: u64,
+    pub written: Written,
+    finished: Vec<Body>,
+    last_sample: Option<LastSample>,
+    last: Box<[Last; LAST]>,
+    alike: Box<[Series]>,
+    seen: Box<[Seen]>,
+    places: Places,
+}
+
+/// A series that has been written.
+#[derive(Debug, Default)]
+struct Series {
+    /// 0: there is none.
+    plan: u64,
+    /// [`PointLabels::repeated`](crate::point_labels::PointLabels::repeated).
+    repeated: u64,
+    /// Of each slot of its plan.
+    labels: Vec<Seen>,
+}
+
+/// The last series of a plan.
+#[derive(Debug, Default)]
+struct Last {
+    /// Of its plan; 0: there is none.
+    plan: u64,
+    /// Where it is remembered.
+    at: usize,
+    /// The last label of each slot that was not found elsewhere.
+    new: Vec<New>,
+}
+
+/// A label that was written as it is.
+#[derive(Debug, Default)]
+struct New {
+    position: u64,
+    bytes: Vec<u8>,
+}
+
+/// A label, and where it stood last.
+#[derive(Debug, Clone, Copy, Default)]
+struct Seen {
+    serial: u64,
+    position: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LastSample {
+    position: u64,
+    value: [u8; 8],
+    timestamp: i64,
+}
+
+/// Where labels of blocks stand: for series whose plan is not the last one's.
+#[derive(Debug)]
+struct Places {
+    slots: Box<[Place]>,
+    /// The labels, for comparing.
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    hash: u64,
+    position: u64,
+    start: u32,
+    end: u32,
+}
+
+impl Places {
+    /// Labels of a few dozen resources.
+    const SLOTS: usize = 512;
+
+    /// When the labels take more than this, all are forgotten.
+    const MAX_BYTES: usize = 256 << 10;
+
+    fn clear(&mut self) {
+        self.slots.fill(Place::default());
+        self.bytes.clear();
+    }
+
+    /// Where this label stands, if it does; from now on it stands at `position`.
+    fn note(&mut self, hash: u64, bytes: &[u8], position: u64) -> Option<u64> {
+        if self.bytes.len() > Self::MAX_BYTES {
+            self.clear();
+        }
+        let place = &mut self.slots[hash as usize % Self::SLOTS];
+        if place.hash == hash && self.bytes[place.start as usize..place.end as usize] == *bytes {
+            return Some(std::mem::replace(&mut place.position, position));
+        }
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        *place = Place {
+            hash,
+            position,
+            start,
+            end: self.bytes.len() as u32,
+        };
+        None
+    }
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            slots: vec![Place::default(); Self::SLOTS].into(),
+            bytes: Vec::new(),
+        }
+    }
+}
+
+impl<W: Writer> Lane<W> {
+    pub fn new() -> Self {
+        Self {
+            body: W::default(),
+            // Positions before it are those of nothing.
+            base: 1,
+            written: Written::default(),
+            finished: Vec::new(),
+            last_sample: None,
+            last: Box::default(),
+            alike: std::iter::repeat_with(Series::default).take(ALIKE).collect(),
+            seen: vec![Seen::default(); SEEN].into(),
+            places: Places::default(),
+        }
+    }
+
+    /// The bodies that are finished.
+    pub fn take(&mut self) -> Vec<Body> {
+        self.finish();
+        std::mem::take(&mut self.finished)
+    }
+
+    /// Ends the body, unless there is nothing in it.
+    pub fn finish(&mut self) {
+        if self.body.position() == 0 {
+            return;
+        }
+        self.base += self.body.position();
+        self.finished.push(Body {
+            bytes: self.body.finish(),
+            written: std::mem::take(&mut self.written),
+            format: W::FORMAT,
+        });
+        self.last_sample = None;
+        self.last.iter_mut().for_each(|last| last.plan = 0);
+        self.alike.iter_mut().for_each(|series| series.plan = 0);
+        self.places.clear();
+    }
+
+    /// Writes key and length of a series of `len` bytes.
+    #[inline]
+    pub fn put_head(&mut self, len: usize) {
+        let (mut head, mut head_len) = ([TIMESERIES_KEY; 11], 1);
+        let mut left = len;
+        while left >= 0x80 {
+            head[head_len] = left as u8 | 0x80;
+            left >>= 7;
+            head_len += 1;
+        }
+        head[head_len] = left as u8;
+        self.body.put(&head[..=head_len]);
+    }
+
+    /// Writes the labels of a series.
+    #[inline]
+    pub fn put_labels(&mut self, labels: &SeriesLabels<'_>) {
+        let (plan, repeated) = (labels.plan.id, labels.point.repeated);
+        let at = place_of(plan, repeated);
+        let last = &mut self.last[last_of(labels.plan)];
+        if last.plan != plan {
+            return self.put_anew(labels, at);
+        }
+        let last_at = std::mem::replace(&mut last.at, at);
+        let position = self.body.position();
+        let is_near = |series: &Series| {
+            series.labels.first().is_some_and(|label| position - label.position <= MAX_OFFSET)
+        };
+        let alike = &self.alike[at];
+        let same_plan = alike.plan == plan;
+        if !same_plan || alike.repeated != repeated || !is_near(alike) {
+            // Like the last one, then, with which it has less in common.
+            match self.alike.get_disjoint_mut([at, last_at]) {
+                Ok([alike, last]) if last.plan == plan => alike.labels.clone_from(&last.labels),
+                Err(_) if same_plan => {}
+                _ => return self.put_anew(labels, at),
+            }
+            let alike = &mut self.alike[at];
+            (alike.plan, alike.repeated) = (plan, repeated);
+        }
+        self.put_like(labels, at);
+    }
+
+    /// Repeats the series at `at` as far as it is the same, in one piece where nothing else is between. A label that is another is
+    /// repeated from where it stood last.
+    #[inline]
+    fn put_like(&mut self, labels: &SeriesLabels<'_>, at: usize) {
+        let alike = self.alike[at].labels.iter_mut();
+        let last = &mut self.last[last_of(labels.plan)];
+        let mut position = self.body.position();
+        // Labels that are the same and not written yet: how many bytes, and where they stand.
+        let (mut same, mut from) = (0..0, 0);
+        let mut len = 0;
+        for (index, (slot, label)) in labels.plan.slots.iter().zip(alike).enumerate() {
+            let (serial, bytes) = labels.serial_and_len(*slot);
+            let before = std::mem::replace(&mut label.position, position);
+            position += bytes as u64;
+            if serial == label.serial && serial != 0 {
+                if len == 0 {
+                    (same.start, from) = (index, before);
+                }
+                same.end = index + 1;
+                len += bytes;
+                continue;
+            }
+            label.serial = serial;
+            let position = label.position;
+            if len > 0 && !self.body.again(std::mem::take(&mut len), from) {
+                put_slots(&mut self.body, &mut self.places, labels, same.clone());
+            }
+            let now = Seen {
+                serial,
+                position: self.base + position,
+            };
+            let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
+            if serial != 0
+                && serial == seen.serial
+                && seen.position >= self.base
+                && self.body.again(bytes, seen.position - self.base)
+            {
+                continue;
+            }
+            let bytes = labels.slot(*slot);
+            let new = &mut last.new[index];
+            let prefix = common_prefix(&new.bytes, bytes);
+            let prefix = if self.body.again(prefix, new.position) { prefix } else { 0 };
+            self.body.put(&bytes[prefix..]);
+            new.position = position;
+            new.bytes.clear();
+            new.bytes.extend_from_slice(bytes);
+        }
+        if len > 0 && !self.body.again(len, from) {
+            put_slots(&mut self.body, &mut self.places, labels, same);
+        }
+    }
+
+    /// Writes the labels of a series like which there is none, and remembers it at `at`.
+    #[cold]
+    fn put_anew(&mut self, labels: &SeriesLabels<'_>, at: usize) {
+        let plan = labels.plan;
+        let last = &mut self.last[last_of(plan)];
+        (last.plan, last.at) = (plan.id, at);
+        last.new.clear();
+        last.new.resize_with(plan.slots.len(), New::default);
+        let series = &mut self.alike[at];
+        (series.plan, series.repeated) = (plan.id, labels.point.repeated);
+        series.labels.clear();
+        for (slot, new) in plan.slots.iter().zip(&mut last.new) {
+            let position = self.body.position();
+            let (serial, len) = labels.serial_and_len(*slot);
+            series.labels.push(Seen { serial, position });
+            if let Slot::Run(run) = slot {
+                put_run(&mut self.body, &mut self.places, labels, *run);
+                continue;
+            }
+            let now = Seen {
+                serial,
+                position: self.base + position,
+            };
+            let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
+            let bytes = labels.slot(*slot);
+            new.position = position;
+            new.bytes.extend_from_slice(bytes);
+            let is_there = serial != 0 && serial == seen.serial && seen.position >= self.base;
+            if !is_there || !self.body.again(len, seen.position - self.base) {
+                self.body.put(bytes);
+            }
+        }
+    }
+
+    /// Writes a sample; `labels` have just been written.
+    #[inline]
+    pub fn put_sample(&mut self, value: f64, timestamp_ms: i64) {
+        let value = value.to_bits().to_le_bytes();
+        let mut message = [0u8; 32];
+        let timestamp_len = varint_len(timestamp_ms as u64);
+        message[..3].copy_from_slice(&[SAMPLE_KEY, (10 + timestamp_len) as u8, 0x09]);
+        message[3..11].copy_from_slice(&value);
+        message[11] = 0x10;
+        let mut left = timestamp_ms as u64;
+        let mut end = 12;
+        while left >= 0x80 {
+            message[end] = left as u8 | 0x80;
+            left >>= 7;
+            end += 1;
+        }
+        message[end] = left as u8;
+        end += 1;
+        let position = self.body.position();
+        let sample = LastSample {
+            position,
+            value,
+            timestamp: timestamp_ms,
+        };
+        let mut written = 0;
+        if let Some(last) = self.last_sample.replace(sample)
+            && last.timestamp == timestamp_ms
+        {
+            if last.value == value {
+                written = if self.body.again(end, last.position) { end } else { 0 };
+            } else {
+                self.body.put(&message[..11]);
+                written = match self.body.again(end - 11, last.position + 11) {
+                    true => end,
+                    false => 11,
+                };
+            }
+        }
+        self.body.put(&message[written..end]);
+    }
+}
+
+/// Where the last series of a plan is.
+#[inline]
+fn last_of(plan: &Plan) -> usize {
+    plan.id as usize % LAST
+}
+
+/// Where a series of a plan with these repeated labels is remembered.
+#[inline]
+fn place_of(plan: u64, repeated: u64) -> usize {
+    // Fibonacci hashing: the upper bits depend on all of them.
+    ((repeated ^ plan).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % ALIKE
+}
+
+/// Writes what stands too far back to be repeated.
+#[cold]
+fn put_slots(
+    body: &mut impl Writer,
+    places: &mut Places,
+    labels: &SeriesLabels<'_>,
+    slots: std::ops::Range<usize>,
+) {
+    for slot in &labels.plan.slots[slots] {
+        match slot {
+            Slot::Run(run) => put_run(body, places, labels, *run),
+            slot => body.put(labels.slot(*slot)),
+        }
+    }
+}
+
+/// Writes the labels of a run, each as a repeat where it stands already.
+#[cold]
+fn put_run(body: &mut impl Writer, places: &mut Places, labels: &SeriesLabels<'_>, run: Run) {
+    for (hash, bytes) in labels.block.encoded_labels(run) {
+        let known = places.note(hash, bytes, body.position());
+        if !known.is_some_and(|position| body.again(bytes.len(), position)) {
+            body.put(bytes);
+        }
+    }
+}
