@@ -80,7 +80,7 @@ fn transcode(criterion: &mut Criterion) {
 fn cardinality(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("remote_write/series");
     group.throughput(Throughput::Elements(1000));
-    for series in [1_000, 100_000] {
+    for series in [1_000, 10_000, 100_000] {
         let bodies: Vec<Vec<u8>> = (0..series / 1000).map(|n| points(1000, 3, n * 1000)).collect();
         let mut encoder = encoder(Format::V1, 16);
         let mut turn = 0;

@@ -124,6 +124,8 @@ fn add_signature(
     check(credential, service, region)?;
     let unusable =
         |error: &dyn std::fmt::Display| SendError::Credentials(format!("{url} cannot be signed: {error}"));
+    // `object_store` takes for granted that it parses, and panics: 1.2.3.4.5 is a host to `http`, and none to `url`.
+    url::Url::parse(url).map_err(|error| unusable(&error))?;
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(url)
@@ -197,6 +199,24 @@ mod tests {
             };
             assert!(reason.contains(blamed) && !reason.contains('\n'), "{reason}");
         }
+    }
+
+    /// Scenario: a host of numbers that is no address, which `http` takes for a name.
+    /// Guarantees: no panic; the error says which URL it is.
+    #[test]
+    fn a_host_that_cannot_be_signed_is_refused() {
+        let credential = AwsCredential {
+            key_id: "AKID".to_owned(),
+            secret_key: "secret".to_owned(),
+            token: None,
+        };
+        let url = "http://1.2.3.4.5/api/v1/write";
+        let headers = &mut HeaderMap::new();
+        let refused = add_signature(&credential, "aps", "eu-central-1", url, headers, Bytes::new());
+        let Err(SendError::Credentials(reason)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(reason.contains(url), "{reason}");
     }
 
     /// Scenario: a region that is configured, and ones of the environment, some of them set to nothing.

@@ -75,6 +75,8 @@ struct Inner {
     max_request_bytes: usize,
     /// One for all batches: it has the totals of series of delta temporality.
     encoder: Arc<tokio::sync::Mutex<Encoder>>,
+    /// Asked once: the answer is read from the control group's files.
+    has_several_cores: bool,
     pending: Mutex<Vec<Pending>>,
     metrics: Metrics,
 }
@@ -237,6 +239,7 @@ impl RemoteWriteExporter {
             timeout: options.timeout,
             max_request_bytes: options.max_request_bytes,
             encoder: Arc::new(tokio::sync::Mutex::new(Encoder::new(encoder))),
+            has_several_cores: std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1),
             pending: Mutex::new(Vec::new()),
             metrics: Metrics::new(registry, id),
         })))
@@ -333,8 +336,8 @@ impl RemoteWriteExporter {
             let encoded = encoder.encode(&slices);
             (parts, encoded)
         };
-        let several_cores = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
-        let (parts, (mut lanes, outcome)) = if batch.bytes() >= OFF_REACTOR_FROM_BYTES && several_cores {
+        let off_reactor = inner.has_several_cores && batch.bytes() >= OFF_REACTOR_FROM_BYTES;
+        let (parts, (mut lanes, outcome)) = if off_reactor {
             tokio::task::spawn_blocking(work)
                 .await
                 .map_err(|error| Verdict::Retry {

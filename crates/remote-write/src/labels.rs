@@ -337,8 +337,8 @@ pub(crate) struct Plan {
     keys: Box<[NameId]>,
     extra: Extra,
     pub slots: Vec<Slot>,
-    /// The labels of a data point, in the order of their names: the index of the attribute, and the name.
-    pub point: Vec<(u32, NameId)>,
+    /// The attributes of a data point that have a label in the series.
+    pub point: Vec<u32>,
     /// Bytes of all runs.
     pub run_bytes: usize,
     /// Hashes of the labels in all runs, added up.
@@ -353,7 +353,7 @@ impl Plan {
             id: next_id(),
             keys: names.into(),
             slots: slots.collect(),
-            point: (0..).zip(names.iter().copied()).collect(),
+            point: (0..names.len() as u32).collect(),
             ..Self::default()
         }
     }
@@ -381,7 +381,7 @@ impl Plan {
             Name,
             Extra,
             Entry(u32),
-            Point(u32, NameId),
+            Point(u32),
         }
         let mut sources = vec![(METRIC_NAME, 0, Source::Name)];
         if extra != Extra::None {
@@ -392,7 +392,7 @@ impl Plan {
             sources.push((&entry.label.name, rank, Source::Entry(index as u32)));
         }
         for (index, name) in labels {
-            sources.push((&names.get(*name).text, 2, Source::Point(*index, *name)));
+            sources.push((&names.get(*name).text, 2, Source::Point(*index)));
         }
         sources.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         sources.dedup_by(|later, first| later.0 == first.0);
@@ -426,9 +426,9 @@ impl Plan {
                         })),
                     }
                 }
-                Source::Point(index, name) => {
+                Source::Point(index) => {
                     plan.slots.push(Slot::Point(index));
-                    plan.point.push((index, name));
+                    plan.point.push(index);
                 }
             }
         }
@@ -487,7 +487,9 @@ impl<'a> SeriesLabels<'a> {
         match slot {
             Slot::Run(run) => (RUN_SERIAL, run.len()),
             Slot::Name => (self.name.serial, self.name.encoded.len()),
-            Slot::Extra => self.extra.map_or((0, 0), |extra| (extra.serial, extra.encoded.len())),
+            Slot::Extra => self
+                .extra
+                .map_or((0, 0), |extra| (extra.serial, extra.encoded.len())),
             Slot::Point(index) => self.point.serial_and_len(index),
         }
     }

@@ -14,6 +14,10 @@ const RECENT: usize = 1024;
 /// A longer attribute is rarely one that repeats, and would cost memory a place: it is made again each time.
 const MAX_ATTRIBUTE_BYTES: usize = 256;
 
+/// How many points back a label counts as one that repeats: about as many as a snappy copy reaches back over four lanes of
+/// series of some hundred bytes.
+const NEAR: u64 = 128;
+
 /// The numbers of points' labels begin here, so that they are never those of [`Label`](crate::labels::Label).
 const FIRST_SERIAL: u64 = 1 << 63;
 
@@ -47,7 +51,15 @@ impl PointLabel {
     }
 }
 
-/// Which label it is: its place among the recent ones, or from here on among the point's own. It stays there until the next point begins.
+/// A label of the point, and what is asked of it most.
+#[derive(Debug, Clone, Copy)]
+struct Placed {
+    serial: u64,
+    /// Among the recent ones, or from [`OWN`] on among the point's own. It stays there until the next point begins.
+    place: u32,
+    len: u32,
+}
+
 const OWN: u32 = 1 << 31;
 
 /// The labels of a data point, encoded, in the order of its attributes.
@@ -57,12 +69,15 @@ pub(crate) struct PointLabels {
     /// Labels that are not kept.
     own: Vec<PointLabel>,
     own_bytes: Vec<u8>,
-    labels: Vec<u32>,
+    labels: Vec<Placed>,
     bytes: usize,
+    /// Bytes and hash of all labels, while those of some are in their place.
+    whole: Option<(usize, u64)>,
     point: u64,
     serial: u64,
     pub hash: u64,
-    /// Hashes of those labels, added up, that a point before had too: what series that are nearly the same have in common.
+    /// Hashes of those labels, added up, that one of the last [`NEAR`] points had too: what series that are nearly the same have
+    /// in common. What tells a series from all others is not in it, nor in a request after request of the same series.
     pub repeated: u64,
 }
 
@@ -83,6 +98,7 @@ impl PointLabels {
         self.bytes = 0;
         self.hash = 0;
         self.repeated = 0;
+        self.whole = None;
     }
 
     /// Forgets all labels that are kept: names have got other ids.
@@ -98,12 +114,21 @@ impl PointLabels {
         if recent.label.serial == 0 || recent.bytes[..recent.attribute_bytes] != *attribute {
             return None;
         }
-        recent.used_by = self.point;
-        let (name, hash) = (recent.label.name, recent.label.hash);
-        self.bytes += recent.label.len();
+        let last_use = std::mem::replace(&mut recent.used_by, self.point);
+        let PointLabel {
+            name, hash, serial, ..
+        } = recent.label;
+        let len = recent.label.len();
+        self.bytes += len;
         self.hash = self.hash.wrapping_add(hash);
-        self.repeated = self.repeated.wrapping_add(hash);
-        self.labels.push(place as u32);
+        if self.point - last_use <= NEAR {
+            self.repeated = self.repeated.wrapping_add(hash);
+        }
+        self.labels.push(Placed {
+            serial,
+            place: place as u32,
+            len: len as u32,
+        });
         Some(name)
     }
 
@@ -131,9 +156,8 @@ impl PointLabels {
             value_at: value_at as u32,
             end: recent.bytes.len() as u32,
         };
-        self.bytes += recent.label.len();
-        self.hash = self.hash.wrapping_add(recent.label.hash);
-        self.labels.push(place as u32);
+        let label = recent.label;
+        self.place(&label, place as u32);
     }
 
     /// Makes a label, which is not kept, and adds it.
@@ -148,10 +172,18 @@ impl PointLabels {
             value_at,
             end: self.own_bytes.len() as u32,
         };
+        self.place(&label, OWN | self.own.len() as u32);
+        self.own.push(label);
+    }
+
+    fn place(&mut self, label: &PointLabel, place: u32) {
         self.bytes += label.len();
         self.hash = self.hash.wrapping_add(label.hash);
-        self.labels.push(OWN | self.own.len() as u32);
-        self.own.push(label);
+        self.labels.push(Placed {
+            serial: label.serial,
+            place,
+            len: label.len() as u32,
+        });
     }
 
     /// Of the labels only these are in the series; the others keep their indexes.
@@ -162,7 +194,16 @@ impl PointLabels {
             bytes += label.len();
             hash = hash.wrapping_add(label.hash);
         }
+        self.whole.get_or_insert((self.bytes, self.hash));
         (self.bytes, self.hash) = (bytes, hash);
+    }
+
+    /// All labels are in the series.
+    #[inline]
+    pub fn all(&mut self) {
+        if let Some(whole) = self.whole.take() {
+            (self.bytes, self.hash) = whole;
+        }
     }
 
     /// Length of all of them.
@@ -173,7 +214,7 @@ impl PointLabels {
 
     #[inline]
     fn label(&self, index: u32) -> &PointLabel {
-        match self.labels[index as usize] {
+        match self.labels[index as usize].place {
             own @ OWN.. => &self.own[(own - OWN) as usize],
             place => &self.recent[place as usize].label,
         }
@@ -181,7 +222,7 @@ impl PointLabels {
 
     #[inline]
     fn bytes_of(&self, index: u32) -> &[u8] {
-        match self.labels[index as usize] {
+        match self.labels[index as usize].place {
             OWN.. => &self.own_bytes,
             place => &self.recent[place as usize].bytes,
         }
@@ -212,8 +253,8 @@ impl PointLabels {
     /// The number of a label, and the length of its bytes. Labels of one number are the same; 0 says nothing.
     #[inline]
     pub fn serial_and_len(&self, index: u32) -> (u64, usize) {
-        let label = self.label(index);
-        (label.serial, label.len())
+        let label = &self.labels[index as usize];
+        (label.serial, label.len as usize)
     }
 }
 

@@ -30,8 +30,7 @@ pub(crate) fn put_value(out: &mut String, value: Option<Value<'_>>) {
 }
 
 fn put_int(out: &mut String, value: i64) {
-    // Writing to a String cannot fail.
-    let _ = write!(out, "{value}");
+    out.push_str(itoa::Buffer::new().format(value));
 }
 
 /// A number as in names of buckets and quantiles: the shortest digits that read back the same, without an exponent.
@@ -41,6 +40,7 @@ pub(crate) fn put_bound(out: &mut String, value: f64) {
     } else if value.is_infinite() {
         out.push_str(if value > 0.0 { "+Inf" } else { "-Inf" });
     } else {
+        // Writing to a String cannot fail.
         let _ = write!(out, "{value}");
     }
 }

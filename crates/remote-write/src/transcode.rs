@@ -31,7 +31,7 @@ use crate::mapping::Mapping;
 use blocks::Blocks;
 pub(crate) use exemplars::Exemplar;
 pub(crate) use families::MetricType;
-use families::{Families, Family};
+use families::{Families, Family, Texts};
 use histogram::BoundLabels;
 pub(crate) use native::varints;
 use point::PointReader;
@@ -167,7 +167,8 @@ impl Transcoder {
 
     fn metric(&mut self, metric: &Metric<'_>, block: usize, sink: &mut impl Sink) {
         let Some(data) = metric.data() else { return };
-        let (family, collides) = self.families.of(&self.mapping, metric, &data);
+        let texts = Texts::of(metric);
+        let (family, collides) = self.families.of(&self.mapping, &texts, &data);
         self.outcome.name_collisions += u64::from(collides);
         // Deltas are added up where they become floats; native histograms are not.
         let adds_up = match data.kind() {
@@ -200,7 +201,7 @@ impl Transcoder {
             family: &family.name,
             kind: family.kind,
             unit: &family.unit,
-            help: metric.description(),
+            help: texts.description,
         };
         sink.metric(&about);
         let walk = Walk {

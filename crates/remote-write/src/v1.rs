@@ -167,3 +167,6 @@ impl<W: Writer> Sink for V1<W> {
         put_delimited(&mut metadata.body, METADATA, &message);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluice_wire::{Metric, MetricData, MetricKind};
+use sluice_wire::{Fields, Metric, MetricData, MetricKind};
 
 use crate::labels::{Label, LabelName, METRIC_NAME};
 use crate::mapping::Mapping;
@@ -42,6 +42,33 @@ pub(super) struct Families {
     label: LabelName,
 }
 
+/// What a metric says of itself in words.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Texts<'a> {
+    pub name: &'a str,
+    pub description: &'a str,
+    pub unit: &'a str,
+}
+
+impl<'a> Texts<'a> {
+    /// In one pass over the metric, which the view of it takes for each.
+    pub fn of(metric: &Metric<'a>) -> Self {
+        let mut texts = Self::default();
+        for field in Fields::of(metric.raw()) {
+            let text = match field.number {
+                1 => &mut texts.name,
+                2 => &mut texts.description,
+                3 => &mut texts.unit,
+                _ => continue,
+            };
+            if let Some(bytes) = field.bytes() {
+                *text = std::str::from_utf8(bytes).unwrap_or_default();
+            }
+        }
+        texts
+    }
+}
+
 impl Families {
     pub fn new() -> Self {
         Self {
@@ -70,7 +97,7 @@ impl Families {
     pub fn of(
         &mut self,
         mapping: &Mapping,
-        metric: &Metric<'_>,
+        texts: &Texts<'_>,
         data: &MetricData<'_>,
     ) -> (Option<usize>, bool) {
         let kind = match (data.kind(), data.is_monotonic()) {
@@ -82,10 +109,10 @@ impl Families {
             (MetricKind::Summary, _) => 5,
         };
         self.key.clear();
-        self.key.extend_from_slice(metric.name().as_bytes());
+        self.key.extend_from_slice(texts.name.as_bytes());
         // Neither byte is in UTF-8.
         self.key.push(0xff);
-        self.key.extend_from_slice(metric.unit().as_bytes());
+        self.key.extend_from_slice(texts.unit.as_bytes());
         self.key.extend_from_slice(&[0xff, kind]);
         if let Some(known) = self.by_key.get(&*self.key) {
             return (*known, false);
@@ -100,11 +127,11 @@ impl Families {
         let name = metric_name(
             mapping.strategy,
             &mapping.namespace,
-            metric.name(),
-            metric.unit(),
+            texts.name,
+            texts.unit,
             suffix,
         );
-        let index = name.map(|name| self.push(name, kind, metric.unit()));
+        let index = name.map(|name| self.push(name, kind, texts.unit));
         self.by_key.insert(self.key.as_slice().into(), index);
         let first = index.and_then(|index| {
             let name = self.families[index].name.clone();

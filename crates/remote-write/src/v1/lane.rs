@@ -201,7 +201,10 @@ impl<W: Writer> Lane<W> {
         let last_at = std::mem::replace(&mut last.at, at);
         let position = self.body.position();
         let is_near = |series: &Series| {
-            series.labels.first().is_some_and(|label| position - label.position <= MAX_OFFSET)
+            series
+                .labels
+                .first()
+                .is_some_and(|label| position - label.position <= MAX_OFFSET)
         };
         let alike = &self.alike[at];
         let same_plan = alike.plan == plan;
@@ -218,57 +221,64 @@ impl<W: Writer> Lane<W> {
         self.put_like(labels, at);
     }
 
-    /// Repeats the series at `at` as far as it is the same, in one piece where nothing else is between. A label that is another is
-    /// repeated from where it stood last.
-    #[inline]
+    /// Repeats the series at `at` as far as it is the same, in one piece where nothing else is between.
     fn put_like(&mut self, labels: &SeriesLabels<'_>, at: usize) {
-        let alike = self.alike[at].labels.iter_mut();
-        let last = &mut self.last[last_of(labels.plan)];
+        let slots = &labels.plan.slots[..];
         let mut position = self.body.position();
-        // Labels that are the same and not written yet: how many bytes, and where they stand.
-        let (mut same, mut from) = (0..0, 0);
-        let mut len = 0;
-        for (index, (slot, label)) in labels.plan.slots.iter().zip(alike).enumerate() {
-            let (serial, bytes) = labels.serial_and_len(*slot);
-            let before = std::mem::replace(&mut label.position, position);
-            position += bytes as u64;
-            if serial == label.serial && serial != 0 {
-                if len == 0 {
-                    (same.start, from) = (index, before);
+        let mut next = 0;
+        while next < slots.len() {
+            let (first, begun) = (next, position);
+            let alike = &mut self.alike[at].labels[next..];
+            let from = alike.first().map_or(0, |label| label.position);
+            for (slot, label) in slots[next..].iter().zip(alike) {
+                let (serial, len) = labels.serial_and_len(*slot);
+                if serial != label.serial || serial == 0 {
+                    break;
                 }
-                same.end = index + 1;
-                len += bytes;
-                continue;
+                label.position = position;
+                position += len as u64;
+                next += 1;
             }
-            label.serial = serial;
-            let position = label.position;
-            if len > 0 && !self.body.again(std::mem::take(&mut len), from) {
-                put_slots(&mut self.body, &mut self.places, labels, same.clone());
+            if next > first && !self.body.again((position - begun) as usize, from) {
+                put_slots(&mut self.body, &mut self.places, labels, first..next);
             }
-            let now = Seen {
-                serial,
-                position: self.base + position,
-            };
-            let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
-            if serial != 0
-                && serial == seen.serial
-                && seen.position >= self.base
-                && self.body.again(bytes, seen.position - self.base)
-            {
-                continue;
+            if let Some(slot) = slots.get(next) {
+                self.put_other(labels, *slot, next, at);
+                position = self.body.position();
+                next += 1;
             }
-            let bytes = labels.slot(*slot);
-            let new = &mut last.new[index];
-            let prefix = common_prefix(&new.bytes, bytes);
-            let prefix = if self.body.again(prefix, new.position) { prefix } else { 0 };
-            self.body.put(&bytes[prefix..]);
-            new.position = position;
-            new.bytes.clear();
-            new.bytes.extend_from_slice(bytes);
         }
-        if len > 0 && !self.body.again(len, from) {
-            put_slots(&mut self.body, &mut self.places, labels, same);
+    }
+
+    /// Writes a label that the series at `at` has not got: as a repeat where it stands elsewhere, or as far as the last one like it
+    /// begins with the same bytes.
+    fn put_other(&mut self, labels: &SeriesLabels<'_>, slot: Slot, index: usize, at: usize) {
+        let position = self.body.position();
+        let (serial, len) = labels.serial_and_len(slot);
+        if let Some(label) = self.alike[at].labels.get_mut(index) {
+            *label = Seen { serial, position };
         }
+        let now = Seen {
+            serial,
+            position: self.base + position,
+        };
+        let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
+        let is_there = serial != 0 && serial == seen.serial && seen.position >= self.base;
+        if is_there && self.body.again(len, seen.position - self.base) {
+            return;
+        }
+        let bytes = labels.slot(slot);
+        let new = &mut self.last[last_of(labels.plan)].new[index];
+        let same = common_prefix(&new.bytes, bytes);
+        let repeated = if self.body.again(same, new.position) {
+            same
+        } else {
+            0
+        };
+        self.body.put(&bytes[repeated..]);
+        new.position = position;
+        new.bytes.clear();
+        new.bytes.extend_from_slice(bytes);
     }
 
     /// Writes the labels of a series like which there is none, and remembers it at `at`.
@@ -277,7 +287,6 @@ impl<W: Writer> Lane<W> {
         let plan = labels.plan;
         let last = &mut self.last[last_of(plan)];
         (last.plan, last.at) = (plan.id, at);
-        last.new.clear();
         last.new.resize_with(plan.slots.len(), New::default);
         let series = &mut self.alike[at];
         (series.plan, series.repeated) = (plan.id, labels.point.repeated);
@@ -297,6 +306,7 @@ impl<W: Writer> Lane<W> {
             let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
             let bytes = labels.slot(*slot);
             new.position = position;
+            new.bytes.clear();
             new.bytes.extend_from_slice(bytes);
             let is_there = serial != 0 && serial == seen.serial && seen.position >= self.base;
             if !is_there || !self.body.again(len, seen.position - self.base) {
@@ -334,7 +344,11 @@ impl<W: Writer> Lane<W> {
             && last.timestamp == timestamp_ms
         {
             if last.value == value {
-                written = if self.body.again(end, last.position) { end } else { 0 };
+                written = if self.body.again(end, last.position) {
+                    end
+                } else {
+                    0
+                };
             } else {
                 self.body.put(&message[..11]);
                 written = match self.body.again(end - 11, last.position + 11) {

@@ -204,6 +204,24 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         series: 1_000_000,
         ..METRICS
     },
+    Scenario {
+        name: "sweep-remote-write-1k-series",
+        about: "Gauge points of 1,000 series, remote write out with snappy",
+        series: 1_000,
+        ..METRICS_REMOTE_WRITE
+    },
+    Scenario {
+        name: "sweep-remote-write-10k-series",
+        about: "Gauge points of 10,000 series, remote write out with snappy",
+        series: 10_000,
+        ..METRICS_REMOTE_WRITE
+    },
+    Scenario {
+        name: "sweep-remote-write-100k-series",
+        about: "Gauge points of 100,000 series, remote write out with snappy",
+        series: 100_000,
+        ..METRICS_REMOTE_WRITE
+    },
 ];
 
 /// What is run when nothing is chosen.

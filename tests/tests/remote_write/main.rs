@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ten_million;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -215,8 +217,8 @@ const KILL_SERIES: u64 = 200;
 const KILL_ROUNDS: u64 = 10;
 const KILLS: u64 = 4;
 
-/// A point of every series, of this time and value.
-fn round_of_points(round: u64) -> Vec<u8> {
+/// A point of so many series, of this time and value.
+fn round_of_points(round: u64, series: u64) -> Vec<u8> {
     use opentelemetry_proto::tonic::common::v1::any_value::Value;
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
     use opentelemetry_proto::tonic::metrics::v1::{
@@ -240,7 +242,7 @@ fn round_of_points(round: u64) -> Vec<u8> {
                 metrics: vec![Metric {
                     name: "level".to_owned(),
                     data: Some(metric::Data::Gauge(Gauge {
-                        data_points: (0..KILL_SERIES).map(point).collect(),
+                        data_points: (0..series).map(point).collect(),
                     })),
                     ..Metric::default()
                 }],
@@ -329,7 +331,7 @@ async fn a_kill_sends_no_more_again_than_what_was_under_way() {
             first.kill().await;
             first = Gateway::start(&config).await;
         }
-        let body = round_of_points(round);
+        let body = round_of_points(round, KILL_SERIES);
         let reply = post(first.http(), "/v1/metrics", &[("content-type", V1)], body).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
     }
