@@ -118,7 +118,7 @@ impl PointReader {
         self.labels.begin();
     }
 
-    // For each attribute of each point: that it is no call is worth a tenth of reading it.
+    // As `add_known`, which is most of it.
     #[inline(always)]
     fn push(&mut self, raw: &[u8], names: &mut Names) {
         match self.labels.add_known(raw).or_else(|| self.make_label(raw, names)) {
