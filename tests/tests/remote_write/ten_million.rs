@@ -212,6 +212,7 @@ async fn ten_million_samples_through_faults_and_a_kill() {
     let second = Gateway::start(&config).await;
     destination.until(u64::MAX).await;
     second.settled().await;
+    second.stop().await;
     let seen = destination.seen.lock().unwrap();
     println!(
         "{} requests; 503, 413, 400, never answered: {:?}; {} samples again, at most {} rounds back; {} too early",
@@ -223,6 +224,4 @@ async fn ten_million_samples_through_faults_and_a_kill() {
         let want = if series.to_string() == POISON { 0 } else { ROUNDS };
         assert_eq!(*next, want, "{series}");
     }
-    drop(seen);
-    second.stop().await;
 }
