@@ -9,6 +9,7 @@
 //! | too large | halved, between payloads, then between items; a single item is a dead letter |
 //! | payload fault | bisected between payloads, then, within a budget, between items; what is left is a dead letter |
 //! | endpoint fault | nothing is dropped: the backlog is held, an alarm raised, one probe at a time sent |
+//! | moved | cut anew by where its keys belong now, and sent there at once |
 //!
 //! A dead letter is kept where there is a place for them, and dropped otherwise; both are counted and logged.
 //!
@@ -172,7 +173,10 @@ pub async fn deliver(
                 }
             }
         }
-        for tracked in ready.drain(..) {
+        for tracked in ready
+            .drain(..)
+            .flat_map(|tracked| tracked.routed(&*delivery.exporter))
+        {
             let entered = async {
                 // What was not made ready is made when it is sent; a panic that is no accident shows there again.
                 let prepared = unless_panicking(async { delivery.exporter.prepare(&tracked.batch).await });
@@ -271,7 +275,9 @@ impl Delivery {
     }
 
     /// One attempt; `None`: cut off, because the queue is left on disk and there was no answer in time.
-    async fn attempt(&self, batch: &Batch) -> Option<Verdict> {
+    async fn attempt(&self, tracked: &Tracked) -> Option<Verdict> {
+        let batch = &tracked.batch;
+        let exporter = tracked.to.as_ref().map_or(&self.exporter, |to| &to.0);
         self.metrics.requests.add(1);
         let begun = Instant::now();
         let left = async {
@@ -279,11 +285,11 @@ impl Delivery {
             tokio::time::sleep(LEAVING_GRACE).await;
         };
         let verdict = tokio::select! {
-            verdict = attempt_export(&*self.exporter, batch) => verdict,
+            verdict = attempt_export(&**exporter, batch) => verdict,
             () = left => return None,
         };
         self.record_latency(begun);
-        if !matches!(verdict, Verdict::Delivered { .. }) {
+        if !matches!(verdict, Verdict::Delivered { .. } | Verdict::Moved) {
             self.metrics.failed.add(batch.items());
         }
         Some(verdict)
@@ -298,7 +304,7 @@ impl Delivery {
             let Some(probe) = self.unless_left(self.wait_for_gate()).await else {
                 return;
             };
-            let Some(verdict) = self.attempt(&tracked.batch).await else {
+            let Some(verdict) = self.attempt(&tracked).await else {
                 return;
             };
             match verdict {
@@ -364,6 +370,14 @@ impl Delivery {
                     self.hold(probe, &format!("every payload is refused: {reason}"));
                 }
                 Verdict::EndpointFault { reason } => self.hold(probe, &reason),
+                Verdict::Moved => {
+                    if probe {
+                        self.gate.lock().probe_inconclusive(Instant::now());
+                        self.gate_changed.notify_waiters();
+                    }
+                    work.extend(tracked.routed(&*self.exporter).into_iter().rev());
+                    return;
+                }
             }
         }
     }
