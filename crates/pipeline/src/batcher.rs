@@ -9,7 +9,7 @@ use sluice_payload::{Payload, Signal};
 use sluice_wire::{Kind, Limit};
 use tokio::time::Instant;
 
-use crate::{Batch, Exporter, Part, RoutedPart};
+use crate::{Batch, Exporter, Owner, Part, RoutedPart};
 
 /// What `min_size` and `max_size` count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,18 +53,8 @@ pub(crate) struct Tracked {
     pub batch: Batch,
     /// One a part.
     pub sources: Vec<Source>,
-    /// Where it belongs, when the exporter routes.
-    pub to: Option<Destination>,
-}
-
-/// What sends a batch that is routed.
-#[derive(Clone)]
-pub(crate) struct Destination(pub Arc<dyn Exporter>);
-
-impl std::fmt::Debug for Destination {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Destination")
-    }
+    /// Whose it is, when the exporter routes.
+    pub to: Option<Arc<dyn Owner>>,
 }
 
 /// Where a part comes from. Holding the payload keeps its bytes charged until the part is settled.
@@ -94,7 +84,7 @@ impl Tracked {
         let signal = self.batch.signal;
         if let [piece] = &pieces[..] {
             // The parts as they were.
-            self.to = Some(Destination(piece.to.clone()));
+            self.to = Some(piece.to.clone());
             return vec![self];
         }
         let tracked = |piece: RoutedPart| {
@@ -104,7 +94,7 @@ impl Tracked {
             Tracked {
                 batch: Batch { signal, parts },
                 sources,
-                to: Some(Destination(piece.to)),
+                to: Some(piece.to),
             }
         };
         pieces.into_iter().map(tracked).collect()

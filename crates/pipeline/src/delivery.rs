@@ -37,7 +37,7 @@ use crate::batcher::{BatchSettings, Batcher, Tracked};
 use crate::gate::{Gate, Pass};
 use crate::retry::RetrySettings;
 use crate::window::Window;
-use crate::{Batch, Exporter, Verdict};
+use crate::{Exporter, Sent, Verdict};
 
 mod settle;
 
@@ -220,11 +220,16 @@ impl Drop for Place<'_> {
 }
 
 /// One attempt. An exporter that panics has not delivered, and must not take its batch with it.
-async fn attempt_export(exporter: &dyn Exporter, batch: &Batch) -> Verdict {
-    let verdict = unless_panicking(async { exporter.export(batch).await }).await;
-    verdict.unwrap_or_else(|| {
+async fn attempt_export(exporter: &dyn Exporter, tracked: &Tracked) -> Sent {
+    let sent = unless_panicking(async {
+        match &tracked.to {
+            Some(owner) => owner.send(&tracked.batch).await,
+            None => Sent::Answered(exporter.export(&tracked.batch).await),
+        }
+    });
+    sent.await.unwrap_or_else(|| {
         let reason = "the exporter panicked; please report the panic message above".to_owned();
-        Verdict::Retry { after: None, reason }
+        Sent::Answered(Verdict::Retry { after: None, reason })
     })
 }
 
@@ -275,24 +280,22 @@ impl Delivery {
     }
 
     /// One attempt; `None`: cut off, because the queue is left on disk and there was no answer in time.
-    async fn attempt(&self, tracked: &Tracked) -> Option<Verdict> {
-        let batch = &tracked.batch;
-        let exporter = tracked.to.as_ref().map_or(&self.exporter, |to| &to.0);
+    async fn attempt(&self, tracked: &Tracked) -> Option<Sent> {
         self.metrics.requests.add(1);
         let begun = Instant::now();
         let left = async {
             self.cursor.kept_for_later().await;
             tokio::time::sleep(LEAVING_GRACE).await;
         };
-        let verdict = tokio::select! {
-            verdict = attempt_export(&**exporter, batch) => verdict,
+        let sent = tokio::select! {
+            sent = attempt_export(&*self.exporter, tracked) => sent,
             () = left => return None,
         };
         self.record_latency(begun);
-        if !matches!(verdict, Verdict::Delivered { .. } | Verdict::Moved) {
-            self.metrics.failed.add(batch.items());
+        if !matches!(sent, Sent::Answered(Verdict::Delivered { .. })) {
+            self.metrics.failed.add(tracked.batch.items());
         }
-        Some(verdict)
+        Some(sent)
     }
 
     /// Sends `tracked` until it is settled or left, or pushes its halves to `work`.
@@ -304,7 +307,15 @@ impl Delivery {
             let Some(probe) = self.unless_left(self.wait_for_gate()).await else {
                 return;
             };
-            let Some(verdict) = self.attempt(&tracked).await else {
+            let Some(sent) = self.attempt(&tracked).await else {
+                return;
+            };
+            let Sent::Answered(verdict) = sent else {
+                if probe {
+                    self.gate.lock().probe_inconclusive(Instant::now());
+                    self.gate_changed.notify_waiters();
+                }
+                work.extend(tracked.routed(&*self.exporter).into_iter().rev());
                 return;
             };
             match verdict {
@@ -370,14 +381,6 @@ impl Delivery {
                     self.hold(probe, &format!("every payload is refused: {reason}"));
                 }
                 Verdict::EndpointFault { reason } => self.hold(probe, &reason),
-                Verdict::Moved => {
-                    if probe {
-                        self.gate.lock().probe_inconclusive(Instant::now());
-                        self.gate_changed.notify_waiters();
-                    }
-                    work.extend(tracked.routed(&*self.exporter).into_iter().rev());
-                    return;
-                }
             }
         }
     }

@@ -76,8 +76,6 @@ pub enum Verdict {
         /// What the destination said.
         reason: String,
     },
-    /// Only of an exporter that routes: what is in the batch belongs to other endpoints now. It is routed anew, at once.
-    Moved,
 }
 
 /// A future of a [`Verdict`].

@@ -131,6 +131,12 @@ impl<T: Clone> Ring<T> {
         candidates
     }
 
+    /// How many there are, and how many of them are out.
+    pub fn count(&self) -> (usize, usize) {
+        let out = self.members.iter().filter(|member| member.out.is_some());
+        (self.members.len(), out.count())
+    }
+
     /// What sends to each of them.
     pub fn senders(&self) -> Vec<T> {
         self.members.iter().map(|member| member.sender.clone()).collect()

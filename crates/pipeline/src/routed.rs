@@ -1,24 +1,45 @@
 //! Several endpoints of which each has its own keys, as one exporter: what belongs together arrives at one place.
 //!
 //! A batch is cut by the owners of its keys before it is sent, and each piece is a request of its own, with retries of its
-//! own. A piece whose endpoint is gone, or out, before it was delivered is cut anew among the others ([`Verdict::Moved`]): that is how
+//! own. A piece whose endpoint is gone, or out, before it was delivered is cut anew among the others ([`Sent::Moved`]): that is how
 //! a vanished endpoint's backlog is handed over. Only what was under way to it and had no answer can arrive twice.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sluice_payload::{Encoding, Signal};
+use sluice_telemetry::{Gauge, Registry};
 use sluice_wire::{RoutingKey, Share, share_out};
 use tokio::time::Instant;
 
 use crate::ring::{Failed, Ring, owner};
 use crate::{Batch, Export, Exporter, Part, Verdict, kind};
 
+/// What came of sending a batch to its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    /// As with any exporter.
+    Answered(Verdict),
+    /// What is in the batch belongs to others now: it is routed anew, at once.
+    Moved,
+}
+
+/// A future of [`Sent`].
+pub type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
+
+/// The one of an exporter's endpoints that a batch belongs to.
+pub trait Owner: std::fmt::Debug + Send + Sync {
+    /// Sends `batch` once, as [`Exporter::export`] does.
+    fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a>;
+}
+
 /// A piece of a batch, and what sends it.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct RoutedPart {
     /// To where it belongs.
-    pub to: Arc<dyn Exporter>,
+    pub to: Arc<dyn Owner>,
     /// The parts of the batch it is made of: which one each is, or is cut from.
     pub parts: Vec<(usize, Part)>,
 }
@@ -28,16 +49,44 @@ pub struct Routed {
     key: Option<RoutingKey>,
     /// As those of the endpoints, and never sent to: what is asked of any of them.
     like: Arc<dyn Exporter>,
-    ring: SharedRing,
+    endpoints: Arc<Endpoints>,
 }
 
-type SharedRing = Arc<Mutex<Ring<Arc<dyn Exporter>>>>;
+struct Endpoints {
+    ring: Mutex<Ring<Arc<dyn Exporter>>>,
+    known: Gauge,
+    out: Gauge,
+}
+
+impl Endpoints {
+    fn count(&self, ring: &Ring<Arc<dyn Exporter>>) {
+        let (known, out) = ring.count();
+        self.known.set(known as i64);
+        self.out.set(out as i64);
+    }
+}
 
 impl Routed {
     /// Without endpoints so far. Without a key, spans go by their trace and everything else by its service. `like` differs from the exporters of the endpoints in nothing but where it sends.
-    pub fn new(key: Option<RoutingKey>, like: Arc<dyn Exporter>) -> Self {
-        let ring = Arc::new(Mutex::new(Ring::new()));
-        Self { key, like, ring }
+    pub fn new(
+        key: Option<RoutingKey>,
+        like: Arc<dyn Exporter>,
+        exporter: &str,
+        registry: &Registry,
+    ) -> Self {
+        let gauge = |name, help| registry.gauge(name, help, vec![("exporter", exporter.to_owned())]);
+        let endpoints = Arc::new(Endpoints {
+            ring: Mutex::new(Ring::new()),
+            known: gauge(
+                "sluice_exporter_endpoints",
+                "Endpoints that an exporter by key has.",
+            ),
+            out: gauge(
+                "sluice_exporter_endpoints_out",
+                "Those of them that take nothing, so that others have their keys.",
+            ),
+        });
+        Self { key, like, endpoints }
     }
 
     /// From now on these are the endpoints, by names that other gateways know them by as well. `connect` makes the exporter of a
@@ -47,7 +96,7 @@ impl Routed {
         names: &[String],
         mut connect: impl FnMut(&str) -> Result<Arc<dyn Exporter>, E>,
     ) {
-        let mut ring = self.ring.lock();
+        let mut ring = self.endpoints.ring.lock();
         let before = ring.names();
         let gone = ring.replace(names, |name| match connect(name) {
             Ok(exporter) => Some(exporter),
@@ -56,9 +105,11 @@ impl Routed {
                 None
             }
         });
+        self.endpoints.count(&ring);
         let now = ring.names();
         let new: Vec<_> = now.iter().filter(|name| !before.contains(name)).collect();
-        if !before.is_empty() && !(gone.is_empty() && new.is_empty()) {
+        let changed = !gone.is_empty() || !new.is_empty();
+        if changed && !before.is_empty() {
             tracing::info!(
                 ?new,
                 ?gone,
@@ -70,9 +121,9 @@ impl Routed {
 
     /// Cuts `batch` by the owners of its keys.
     fn cut(&self, batch: &Batch) -> Vec<RoutedPart> {
-        let candidates = self.ring.lock().candidates(Instant::now());
+        let candidates = self.endpoints.ring.lock().candidates(Instant::now());
         if candidates.is_empty() {
-            let to = Arc::new(Nowhere(self.ring.clone()));
+            let to: Arc<dyn Owner> = Arc::new(Nowhere(self.endpoints.clone()));
             let parts = batch.parts.iter().cloned().enumerate().collect();
             return vec![RoutedPart { to, parts }];
         }
@@ -105,7 +156,7 @@ impl Routed {
             .filter(|(_, parts)| !parts.is_empty())
             .map(|(candidate, parts)| {
                 let to = Arc::new(Endpoint {
-                    ring: self.ring.clone(),
+                    endpoints: self.endpoints.clone(),
                     id: candidate.id,
                     trial: candidate.trial,
                     exporter: candidate.sender,
@@ -117,9 +168,14 @@ impl Routed {
 }
 
 impl Exporter for Routed {
-    /// Nothing is sent before it is routed.
+    /// Nothing is sent before it is routed: see [`Owner::send`].
     fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
-        Box::pin(async { Verdict::Moved })
+        Box::pin(async {
+            Verdict::Retry {
+                after: None,
+                reason: "it has not been routed".to_owned(),
+            }
+        })
     }
 
     fn route(&self, batch: &Batch) -> Option<Vec<RoutedPart>> {
@@ -134,8 +190,8 @@ impl Exporter for Routed {
         self.like.passes_through()
     }
 
-    fn shutdown<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        let all = self.ring.lock().senders();
+    fn shutdown<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        let all = self.endpoints.ring.lock().senders();
         Box::pin(async move {
             for exporter in all {
                 exporter.shutdown().await;
@@ -145,66 +201,79 @@ impl Exporter for Routed {
 }
 
 /// Where there is no endpoint yet.
-struct Nowhere(SharedRing);
+struct Nowhere(Arc<Endpoints>);
 
-impl Exporter for Nowhere {
-    fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
-        let verdict = match self.0.lock().names().is_empty() {
-            true => Verdict::Retry {
+impl std::fmt::Debug for Nowhere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Nowhere")
+    }
+}
+
+impl Owner for Nowhere {
+    fn send<'a>(&'a self, _: &'a Batch) -> Sending<'a> {
+        let sent = match self.0.ring.lock().names().is_empty() {
+            true => Sent::Answered(Verdict::Retry {
                 after: None,
                 reason: "no endpoint is known yet: its name has no addresses".to_owned(),
-            },
-            false => Verdict::Moved,
+            }),
+            false => Sent::Moved,
         };
-        Box::pin(async { verdict })
-    }
-
-    fn max_request_bytes(&self) -> usize {
-        usize::MAX
+        Box::pin(async { sent })
     }
 }
 
 /// One endpoint, as the owner of one piece.
 struct Endpoint {
-    ring: SharedRing,
+    endpoints: Arc<Endpoints>,
     id: u64,
     /// The endpoint is out, and this piece is to show whether it is well again.
     trial: bool,
     exporter: Arc<dyn Exporter>,
 }
 
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({}, trial: {})", self.id, self.trial)
+    }
+}
+
+impl Owner for Endpoint {
+    fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
+        Box::pin(async move {
+            if !self.trial && !self.endpoints.ring.lock().is_in(self.id) {
+                return Sent::Moved;
+            }
+            self.settle(self.exporter.export(batch).await)
+        })
+    }
+}
+
 impl Endpoint {
-    async fn send(&self, batch: &Batch) -> Verdict {
-        if !self.trial && !self.ring.lock().is_in(self.id) {
-            return Verdict::Moved;
-        }
-        let verdict = self.exporter.export(batch).await;
-        let refuses = match &verdict {
-            Verdict::Retry { .. } => false,
-            Verdict::EndpointFault { .. } => true,
-            _ => {
-                let mut ring = self.ring.lock();
+    /// What an answer says about the endpoint, and what follows for the piece.
+    fn settle(&self, verdict: Verdict) -> Sent {
+        let mut ring = self.endpoints.ring.lock();
+        let (refuses, reason) = match &verdict {
+            Verdict::Retry { reason, .. } => (false, reason),
+            Verdict::EndpointFault { reason } => (true, reason),
+            Verdict::Delivered { .. } | Verdict::TooLarge { .. } | Verdict::PayloadFault { .. } => {
                 if ring.works(self.id) {
+                    self.endpoints.count(&ring);
                     let endpoint = ring.name(self.id);
                     tracing::info!(endpoint, "the endpoint works again, and has its keys back");
                 }
-                return verdict;
+                return Sent::Answered(verdict);
             }
         };
-        let mut ring = self.ring.lock();
         let was_in = ring.is_in(self.id);
         let failed = ring.failed(self.id, refuses, Instant::now());
-        let (Verdict::Retry { reason, .. } | Verdict::EndpointFault { reason }) = &verdict else {
-            return verdict;
-        };
+        self.endpoints.count(&ring);
         match failed {
-            Failed::AllRefuse => verdict,
-            Failed::Stays if !refuses => verdict,
             // Another one may still take it.
-            Failed::Stays => Verdict::Retry {
+            Failed::Stays if refuses => Sent::Answered(Verdict::Retry {
                 after: None,
                 reason: reason.clone(),
-            },
+            }),
+            Failed::Stays | Failed::AllRefuse => Sent::Answered(verdict),
             Failed::Left => {
                 if was_in {
                     let endpoint = ring.name(self.id);
@@ -214,19 +283,9 @@ impl Endpoint {
                         "the endpoint takes nothing; the others have its keys until it does"
                     );
                 }
-                Verdict::Moved
+                Sent::Moved
             }
         }
-    }
-}
-
-impl Exporter for Endpoint {
-    fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
-        Box::pin(self.send(batch))
-    }
-
-    fn max_request_bytes(&self) -> usize {
-        self.exporter.max_request_bytes()
     }
 }
 

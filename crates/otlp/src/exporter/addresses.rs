@@ -13,7 +13,7 @@ use super::ExporterError;
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Makes the exporter that sends to one address of a name.
-pub type ConnectTo = Box<dyn Fn(SocketAddr) -> Result<Arc<dyn Exporter>, ExporterError> + Send>;
+pub type ConnectTo = Box<dyn Fn(SocketAddr) -> Result<Arc<dyn Exporter>, ExporterError> + Send + Sync>;
 
 /// A name whose addresses are endpoints.
 pub struct EndpointName {
@@ -89,7 +89,8 @@ mod tests {
     use parking_lot::Mutex;
     use sluice_client::Resolving;
     use sluice_payload::Signal;
-    use sluice_pipeline::{Batch, Export, Part, Verdict};
+    use sluice_pipeline::{Batch, Export, Part};
+    use sluice_telemetry::Registry;
     use sluice_wire::RoutingKey;
 
     use super::*;
@@ -110,7 +111,7 @@ mod tests {
 
     impl Exporter for To {
         fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
-            Box::pin(async { Verdict::Moved })
+            Box::pin(async { panic!("nothing is sent") })
         }
 
         fn max_request_bytes(&self) -> usize {
@@ -145,7 +146,9 @@ mod tests {
     async fn endpoints_follow_the_answers() {
         let answer = Arc::new(Answer::default());
         let made = Arc::new(Mutex::new(Vec::new()));
-        let routed = Arc::new(Routed::new(Some(RoutingKey::Resource), Arc::new(To)));
+        let registry = Registry::default();
+        let routed = Routed::new(Some(RoutingKey::Resource), Arc::new(To), "x", &registry);
+        let routed = Arc::new(routed);
         let connect: ConnectTo = {
             let made = made.clone();
             Box::new(move |address| {

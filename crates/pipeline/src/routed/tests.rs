@@ -8,7 +8,6 @@ use bytes::Bytes;
 use sluice_admission::{GuardSettings, Tracker};
 use sluice_journal::{Cost, Cursor, CursorSpec, Durability, Journal, Limits, OnFull};
 use sluice_payload::{Payload, TenantId};
-use sluice_telemetry::Registry;
 
 use super::*;
 use crate::ring::LEAVES_AFTER;
@@ -120,7 +119,8 @@ impl Rig {
             name: "none".into(),
             all: backends.clone(),
         });
-        let routed = Arc::new(Routed::new(None, like));
+        let registry = Registry::default();
+        let routed = Arc::new(Routed::new(None, like, "x", &registry));
         let done = tokio::spawn(Self::deliver(cursors.remove(0), routed.clone()));
         let rig = Self {
             backends,

@@ -10,12 +10,13 @@ use sluice_otlp::exporter::{
     follow_addresses,
 };
 use sluice_pipeline::{Balance, Balanced, Exporter, Routed};
+use sluice_telemetry::Registry;
 use sluice_wire::RoutingKey;
 
-use crate::settings;
+use crate::settings::{self, ComponentId};
 
 /// What an exporter for one endpoint is made from.
-pub(super) trait Options: Clone + Send + 'static {
+pub(super) trait Options: Clone + Send + Sync + 'static {
     /// The exporter.
     fn build(&self) -> Result<Arc<dyn Exporter>, ExporterError>;
     /// The endpoint as written: the name by which gateways agree about its keys.
@@ -68,29 +69,32 @@ impl Options for HttpExporterOptions {
 
 /// One exporter for one endpoint; for several, one that chooses among them.
 pub(super) fn over<O: Options>(
+    id: &ComponentId,
     all: Vec<O>,
     balance: settings::Balance,
     key: Option<settings::RoutingKey>,
     resolve_interval: Option<Duration>,
+    registry: &Registry,
 ) -> Result<Arc<dyn Exporter>, String> {
     let key = key.map(|key| match key {
         settings::RoutingKey::TraceId => RoutingKey::TraceId,
         settings::RoutingKey::Service => RoutingKey::Service,
         settings::RoutingKey::Resource => RoutingKey::Resource,
     });
-    build(all, balance, key, resolve_interval).map_err(|error| error.to_string())
+    let routed = |like| Routed::new(key, like, &id.to_string(), registry);
+    build(all, balance, resolve_interval, routed).map_err(|error| error.to_string())
 }
 
 fn build<O: Options>(
     all: Vec<O>,
     balance: settings::Balance,
-    key: Option<RoutingKey>,
     resolve_interval: Option<Duration>,
+    routed: impl FnOnce(Arc<dyn Exporter>) -> Routed,
 ) -> Result<Arc<dyn Exporter>, ExporterError> {
     // Made in any case, so that what is wrong with them shows at the start.
     let mut exporters = all.iter().map(Options::build).collect::<Result<Vec<_>, _>>()?;
     if let Some(interval) = resolve_interval {
-        let routed = Arc::new(Routed::new(key, exporters.swap_remove(0)));
+        let routed = Arc::new(routed(exporters.swap_remove(0)));
         let names = all.into_iter().map(name).collect::<Result<_, _>>()?;
         let resolver: Arc<dyn Resolve> = Arc::new(SystemResolver);
         // It ends with its exporter.
@@ -110,7 +114,7 @@ fn build<O: Options>(
         settings::Balance::LeastLoaded => Balance::LeastLoaded,
         settings::Balance::Failover => Balance::Failover,
         settings::Balance::ConsistentHash => {
-            let routed = Routed::new(key, exporters[0].clone());
+            let routed = routed(exporters[0].clone());
             let names: Vec<String> = all.iter().map(|one| one.endpoint().to_owned()).collect();
             let mut exporters = exporters.into_iter().zip(&names);
             routed.set_endpoints(&names, |name| {

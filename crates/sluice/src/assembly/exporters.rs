@@ -27,21 +27,27 @@ pub(super) fn build(
         settings::Exporter::OtlpGrpc(grpc) => {
             let all = grpc.by_endpoint();
             let all = all.iter().map(|one| grpc_options(one, settings, egress));
+            let all = all.collect::<Result<_, _>>()?;
             endpoints::over(
-                all.collect::<Result<_, _>>()?,
+                id,
+                all,
                 grpc.balance,
                 grpc.routing_key,
                 grpc.resolve_interval,
+                registry,
             )
         }
         settings::Exporter::OtlpHttp(http) => {
             let all = http.by_endpoint();
             let all = all.iter().map(|one| http_options(one, settings, egress));
+            let all = all.collect::<Result<_, _>>()?;
             endpoints::over(
-                all.collect::<Result<_, _>>()?,
+                id,
+                all,
                 http.balance,
                 http.routing_key,
                 http.resolve_interval,
+                registry,
             )
         }
         #[cfg(feature = "remote-write")]
@@ -51,7 +57,6 @@ pub(super) fn build(
         // The catalogue has no such component then.
         #[cfg(not(feature = "remote-write"))]
         settings::Exporter::RemoteWrite(_) => {
-            let _ = registry;
             Err(format!("{id}: build sluice with the feature remote-write"))
         }
         // It is no exporter of batches: see `parquet.rs` beside this.

@@ -115,7 +115,8 @@ pub fn shares_as_prost(kind: Kind, body: &[u8], takers: usize) {
         assert_eq!(held_of(whole.encode()), wanted, "{kind:?} {key:?}");
         let mut held: Vec<_> = held_of(body.to_vec()).into_iter().flatten().collect();
         let mut all = singles.clone();
-        (held.sort(), all.sort());
+        held.sort();
+        all.sort();
         assert_eq!(held, all, "{kind:?} {key:?}");
     }
 }
