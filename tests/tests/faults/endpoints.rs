@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use prost::Message;
-use sluice_tests::{Answer, Config, Gateway, Kind, Sink};
+use sluice_tests::{Answer, Config, Gateway, Items, Kind, Sink, items_of};
 
 use crate::{ITEMS, send};
 
@@ -106,4 +106,46 @@ async fn a_trace_goes_to_one_endpoint() {
         assert_eq!(arrived, 40 * ITEMS, "nothing came twice");
         gateway.stop().await;
     }
+}
+
+/// Scenario: the queue is on disk, and one of two endpoints by consistent hash is down; SIGKILL; the next process has another list, in which
+/// the endpoint that was down is replaced.
+/// Guarantees: the backlog of the vanished endpoint arrives at those there are now: every span, and none twice but what was under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vanished_endpoints_backlog_survives_a_kill() {
+    let spool = tempfile::tempdir().unwrap();
+    let (first, gone, new) = (Sink::start().await, Sink::down().await, Sink::start().await);
+    let config = |second: &Sink| {
+        let more = format!(
+            "balance: consistent_hash, more_endpoints: [\"http://{}\"], \
+             sending_queue: {{storage: file_storage, batch: {{flush_timeout: 5ms, min_size: 1}}}}",
+            second.address()
+        );
+        Config::new()
+            .signals(&["traces"])
+            .extension("file_storage", &format!("directory: {}", spool.path().display()))
+            .http_exporter("sink", &first, &more)
+    };
+    // The first one takes nothing either, so that the second never leaves.
+    first.answer(|_| Answer::Http(503, None));
+    let gateway = Gateway::start(&config(&gone)).await;
+    let sent = send(&gateway, Kind::Traces, 0..10).await;
+    gateway.kill().await;
+    first.answer(|_| Answer::Take);
+    let gateway = Gateway::start(&config(&new)).await;
+    gateway.settled().await;
+    let arrived: Vec<_> = [&first, &new].map(|sink| sink.items(Kind::Traces)).into();
+    assert!(
+        arrived.iter().all(|items| !items.is_empty()),
+        "{:?}",
+        arrived.iter().map(Items::len).collect::<Vec<_>>()
+    );
+    let expected: Items = sent.iter().map(|body| items_of(Kind::Traces, body)).collect();
+    let all: Items = [first.taken(), new.taken()]
+        .concat()
+        .iter()
+        .map(|arrived| arrived.items())
+        .collect();
+    all.assert_same(&expected);
+    gateway.stop().await;
 }

@@ -35,8 +35,8 @@ fn damage(disk: &SimulatedDisk, index: usize) {
     let file = disk.open(&path, OpenMode::Read).unwrap();
     let size = file.size_bytes().unwrap();
     let mut scan = scan::Scan::new(file.into(), id.epoch, HEADER_BYTES, size);
-    let records = std::iter::from_fn(|| scan.next(false));
-    let Some(scan::Found::Record(header, at)) = records.into_iter().nth(index) else {
+    let mut records = std::iter::from_fn(|| scan.next(false));
+    let Some(scan::Found::Record(header, at)) = records.nth(index) else {
         panic!("there is no record {index}")
     };
     disk.damage(&path, |bytes| bytes[at as usize + header.body().start] ^= 1);
