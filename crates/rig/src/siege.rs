@@ -41,10 +41,11 @@ const DRIPS: usize = 200;
 /// How often the gateway is looked after.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// After a phase the queue drains, for so long at most; nothing new for `QUIET` says that nothing comes.
+/// After a phase the queue drains, for so long at most; nothing new for `QUIET` says that nothing comes. Gateways wait for up to
+/// 30 s before they try again.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(180);
 const DRAIN_POLL: Duration = Duration::from_millis(200);
-const QUIET: Duration = Duration::from_secs(10);
+const QUIET: Duration = Duration::from_secs(45);
 const QUIET_COMPLETE: Duration = Duration::from_secs(1);
 
 /// After everything, the gateway is left alone for so long before its memory is looked at.
