@@ -34,7 +34,7 @@ pub use error::{Addresses, Phase, SendError};
 pub use h1::Http1Settings;
 pub use h2::Http2Settings;
 pub use inflate::inflate;
-pub use resolve::{Resolve, Resolving, SystemResolver};
+pub use resolve::{FixedAddress, Resolve, Resolving, SystemResolver};
 pub use said::{MAX_DELAY, MAX_WORDS_BYTES, retry_after, words};
 pub use sign::{Sign, Signing};
 pub use slices::Slices;

@@ -16,6 +16,8 @@
 mod body;
 #[cfg(test)]
 mod corruption;
+#[cfg(test)]
+mod damage;
 mod dead_letter;
 mod export;
 mod inspect;

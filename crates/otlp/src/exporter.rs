@@ -3,6 +3,7 @@
 //! An exporter sends one batch and classifies the answer; what follows (retry, halve, bisect,
 //! hold) is `sluice-pipeline`'s. `exporter/classify.rs` has the tables.
 
+mod addresses;
 mod classify;
 mod debug;
 mod fallback;
@@ -15,6 +16,7 @@ mod protobuf;
 mod stamp;
 mod status;
 
+pub use addresses::{ConnectTo, EndpointName, follow_addresses};
 pub use debug::{DebugExporter, DebugExporterOptions, Verbosity};
 pub use file::{FileExporter, FileExporterOptions, FileFormat, Rotation};
 pub use grpc::GrpcExporter;

@@ -9,7 +9,7 @@ use sluice_payload::{Payload, Signal};
 use sluice_wire::{Kind, Limit};
 use tokio::time::Instant;
 
-use crate::{Batch, Part};
+use crate::{Batch, Exporter, Owner, Part, RoutedPart};
 
 /// What `min_size` and `max_size` count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub(crate) struct Tracked {
     pub batch: Batch,
     /// One a part.
     pub sources: Vec<Source>,
+    /// Whose it is, when the exporter routes.
+    pub to: Option<Arc<dyn Owner>>,
 }
 
 /// Where a part comes from. Holding the payload keeps its bytes charged until the part is settled.
@@ -70,7 +72,32 @@ impl Tracked {
                 parts: Vec::new(),
             },
             sources: Vec::new(),
+            to: None,
         }
+    }
+
+    /// The batches to send: itself, or its pieces where `exporter` routes, each with where it belongs.
+    pub fn routed(mut self, exporter: &dyn Exporter) -> Vec<Tracked> {
+        let Some(pieces) = exporter.route(&self.batch) else {
+            return vec![self];
+        };
+        let signal = self.batch.signal;
+        if let [piece] = &pieces[..] {
+            // The parts as they were.
+            self.to = Some(piece.to.clone());
+            return vec![self];
+        }
+        let tracked = |piece: RoutedPart| {
+            let (sources, parts) = (piece.parts.into_iter())
+                .map(|(index, part)| (self.sources[index].clone(), part))
+                .unzip();
+            Tracked {
+                batch: Batch { signal, parts },
+                sources,
+                to: Some(piece.to),
+            }
+        };
+        pieces.into_iter().map(tracked).collect()
     }
 
     /// Two batches of about half the size each, or `None` when one item cannot be halved.
@@ -84,6 +111,7 @@ impl Tracked {
                     parts: self.batch.parts.split_off(middle),
                 },
                 sources: self.sources.split_off(middle),
+                to: self.to.clone(),
             };
             return Ok((self, tail));
         }
@@ -94,7 +122,11 @@ impl Tracked {
         else {
             return Err(self);
         };
-        let mut halves = (Tracked::new(signal), Tracked::new(signal));
+        let half = Tracked {
+            to: self.to.clone(),
+            ..Tracked::new(signal)
+        };
+        let mut halves = (half.clone(), half);
         for (index, part) in pieces.into_iter().enumerate() {
             let half = if index == 0 { &mut halves.0 } else { &mut halves.1 };
             half.batch.parts.push(part);

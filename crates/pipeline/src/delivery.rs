@@ -9,6 +9,7 @@
 //! | too large | halved, between payloads, then between items; a single item is a dead letter |
 //! | payload fault | bisected between payloads, then, within a budget, between items; what is left is a dead letter |
 //! | endpoint fault | nothing is dropped: the backlog is held, an alarm raised, one probe at a time sent |
+//! | moved | cut anew by where its keys belong now, and sent there at once |
 //!
 //! A dead letter is kept where there is a place for them, and dropped otherwise; both are counted and logged.
 //!
@@ -36,7 +37,7 @@ use crate::batcher::{BatchSettings, Batcher, Tracked};
 use crate::gate::{Gate, Pass};
 use crate::retry::RetrySettings;
 use crate::window::Window;
-use crate::{Batch, Exporter, Verdict};
+use crate::{Exporter, Sent, Verdict};
 
 mod settle;
 
@@ -172,7 +173,10 @@ pub async fn deliver(
                 }
             }
         }
-        for tracked in ready.drain(..) {
+        for tracked in ready
+            .drain(..)
+            .flat_map(|tracked| tracked.routed(&*delivery.exporter))
+        {
             let entered = async {
                 // What was not made ready is made when it is sent; a panic that is no accident shows there again.
                 let prepared = unless_panicking(async { delivery.exporter.prepare(&tracked.batch).await });
@@ -216,11 +220,16 @@ impl Drop for Place<'_> {
 }
 
 /// One attempt. An exporter that panics has not delivered, and must not take its batch with it.
-async fn attempt_export(exporter: &dyn Exporter, batch: &Batch) -> Verdict {
-    let verdict = unless_panicking(async { exporter.export(batch).await }).await;
-    verdict.unwrap_or_else(|| {
+async fn attempt_export(exporter: &dyn Exporter, tracked: &Tracked) -> Sent {
+    let sent = unless_panicking(async {
+        match &tracked.to {
+            Some(owner) => owner.send(&tracked.batch).await,
+            None => Sent::Answered(exporter.export(&tracked.batch).await),
+        }
+    });
+    sent.await.unwrap_or_else(|| {
         let reason = "the exporter panicked; please report the panic message above".to_owned();
-        Verdict::Retry { after: None, reason }
+        Sent::Answered(Verdict::Retry { after: None, reason })
     })
 }
 
@@ -271,22 +280,22 @@ impl Delivery {
     }
 
     /// One attempt; `None`: cut off, because the queue is left on disk and there was no answer in time.
-    async fn attempt(&self, batch: &Batch) -> Option<Verdict> {
+    async fn attempt(&self, tracked: &Tracked) -> Option<Sent> {
         self.metrics.requests.add(1);
         let begun = Instant::now();
         let left = async {
             self.cursor.kept_for_later().await;
             tokio::time::sleep(LEAVING_GRACE).await;
         };
-        let verdict = tokio::select! {
-            verdict = attempt_export(&*self.exporter, batch) => verdict,
+        let sent = tokio::select! {
+            sent = attempt_export(&*self.exporter, tracked) => sent,
             () = left => return None,
         };
         self.record_latency(begun);
-        if !matches!(verdict, Verdict::Delivered { .. }) {
-            self.metrics.failed.add(batch.items());
+        if !matches!(sent, Sent::Answered(Verdict::Delivered { .. })) {
+            self.metrics.failed.add(tracked.batch.items());
         }
-        Some(verdict)
+        Some(sent)
     }
 
     /// Sends `tracked` until it is settled or left, or pushes its halves to `work`.
@@ -298,7 +307,15 @@ impl Delivery {
             let Some(probe) = self.unless_left(self.wait_for_gate()).await else {
                 return;
             };
-            let Some(verdict) = self.attempt(&tracked.batch).await else {
+            let Some(sent) = self.attempt(&tracked).await else {
+                return;
+            };
+            let Sent::Answered(verdict) = sent else {
+                if probe {
+                    self.gate.lock().probe_inconclusive(Instant::now());
+                    self.gate_changed.notify_waiters();
+                }
+                work.extend(tracked.routed(&*self.exporter).into_iter().rev());
                 return;
             };
             match verdict {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sluice_payload::{Encoding, Frame, Signal};
 
+use crate::RoutedPart;
+
 /// A run of payload slices that becomes one export request. Laid end to end, the bodies of the
 /// parts are one valid `Export*ServiceRequest`.
 #[derive(Debug, Clone)]
@@ -87,6 +89,12 @@ pub trait Exporter: Send + Sync + 'static {
     /// Makes ready what it can of the batch that will be exported next, while those before it are under way.
     fn prepare<'a>(&'a self, _: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async {})
+    }
+
+    /// Cuts `batch` by where each part of it belongs, when the exporter has several places: the pieces are what is sent, each to its
+    /// own, and hold exactly the items of the batch. `None`: all of it goes to this exporter.
+    fn route(&self, _: &Batch) -> Option<Vec<RoutedPart>> {
+        None
     }
 
     /// The largest request body, in bytes before compression, that the destination is expected to

@@ -15,6 +15,8 @@ mod exporter;
 mod gate;
 mod intake;
 mod retry;
+mod ring;
+mod routed;
 mod window;
 
 pub use balanced::{Balance, Balanced};
@@ -24,3 +26,4 @@ pub use exporter::{Batch, Export, Exporter, Part, Verdict};
 pub use gate::{FIRST_PROBE, MAX_PAYLOAD_FAULTS_IN_A_ROW, MAX_PROBE_INTERVAL};
 pub use intake::{AckLevel, Intake, NotTaken, Route, Taken};
 pub use retry::RetrySettings;
+pub use routed::{Owner, Routed, RoutedPart, Sent};

@@ -1,5 +1,6 @@
 //! From settings to a running gateway: exporters, journals, deliveries, receivers, pages.
 
+mod endpoints;
 mod exporters;
 #[cfg(feature = "parquet")]
 mod parquet;

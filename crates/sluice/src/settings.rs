@@ -4,7 +4,7 @@
 //! wrong at once. What comes out holds only what is used: components that some pipeline (or, for extensions,
 //! `service.extensions`) names. Key names and meanings are the Collector's; where a key is absent, the default is ours.
 //!
-//! One file per subject: `receivers`, `processors`, `exporters` (OTLP), `outputs` (file, debug), `queue`,
+//! One file per subject: `receivers`, `processors`, `exporters` (OTLP), `loadbalancing`, `outputs` (file, debug), `queue`,
 //! `remote_write` (Prometheus), `parquet`, `extensions`, `network` (TLS, headers, addresses), `tenant`, `admission`, `service` (our own
 //! telemetry), `pipelines` (references),
 //! `catalogue` (which components there are, and advice on those that are not).
@@ -15,6 +15,7 @@ mod exporters;
 mod extensions;
 mod htpasswd;
 mod id;
+mod loadbalancing;
 mod network;
 mod outputs;
 mod parquet;
@@ -38,6 +39,7 @@ pub use admission::{Admission, AdmissionMode};
 pub use catalogue::{ComponentInfo, Kind, Stability, components};
 pub use exporters::{
     Balance, BodyEncoding, ClientKeepalive, Exporter, HttpProtocol, OtlpGrpcExporter, OtlpHttpExporter,
+    RoutingKey,
 };
 pub use extensions::{
     BasicAuth, BasicClient, BearerTokenAuth, Extension, FileStorage, HealthBodies, HealthCheck, SigV4Auth,
@@ -263,6 +265,7 @@ impl Settings {
             (Kind::Exporter, name) => {
                 let exporter = match name {
                     "otlp" => exporters::otlp_grpc(node, path, report).map(Exporter::OtlpGrpc),
+                    "loadbalancing" => loadbalancing::read(node, path, report).map(Exporter::OtlpGrpc),
                     "otlphttp" => exporters::otlp_http(node, path, report).map(Exporter::OtlpHttp),
                     "file" => outputs::file(node, path, report).map(Exporter::File),
                     "debug" => outputs::debug(node, path, report).map(Exporter::Debug),

@@ -6,7 +6,7 @@
 //! - [`validate`] at [`Depth::Deep`] accepts exactly what prost decodes into the `opentelemetry-proto` types, less
 //!   ids of a wrong length (which prost does not look at and every receiver downstream refuses). [`count`] and
 //!   [`validate`] agree with prost on the number of items.
-//! - [`split`], [`Edits`] and [`Chain`] keep what they do not understand: unknown fields survive.
+//! - [`split`], [`share_out`], [`Edits`] and [`Chain`] keep what they do not understand: unknown fields survive.
 //!
 //! Where protobuf allows several encodings of one thing, this crate reads what prost reads:
 //!
@@ -32,6 +32,7 @@ mod metric;
 mod pair;
 mod request;
 mod shapes;
+mod share;
 mod span;
 mod split;
 mod validate;
@@ -48,6 +49,7 @@ pub use kind::Kind;
 pub use log::{LogRecord, LogRecords};
 pub use metric::{Metric, MetricData, MetricKind, Metrics, Number, Point, Points};
 pub use request::{Request, Resource, ResourceItems, Resources, Scope, ScopeItems, Scopes, range_of};
+pub use share::{RoutingKey, Share, share_out, stable_hash};
 pub use span::{Span, Spans};
 pub use split::{Limit, Piece, split};
 pub use validate::{Depth, Scan, validate};

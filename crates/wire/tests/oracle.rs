@@ -68,6 +68,16 @@ proptest! {
         }
     }
 
+    /// Scenario: the same bodies, shared out among a few takers by each key.
+    /// Guarantees: the shares hold the same items in the same order, each with its resource and scope, and each item is where it
+    /// would be if it came alone.
+    #[test]
+    fn shares_hold_the_same_items(data in data(), takers in 1usize..6) {
+        if let Some((kind, body)) = body_of(&data) {
+            checks::shares_as_prost(kind, &body, takers);
+        }
+    }
+
     /// Scenario: the same bodies under arbitrary edits.
     /// Guarantees: an edit is refused, or leaves a body that validates; no edit gives the same bytes.
     #[test]

@@ -14,5 +14,6 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     if let Some((kind, body)) = support::body_of(rest) {
         checks::split_as_prost(kind, &body, Limit::Items(u64::from(first % 40)));
         checks::split_as_prost(kind, &body, Limit::Bytes(usize::from(*second) * 8));
+        checks::shares_as_prost(kind, &body, 1 + usize::from(first % 5));
     }
 });

@@ -22,7 +22,7 @@ use crate::{CursorSpec, Journal, Limits, OnFull, Settled};
 const CORRUPTIONS: u64 = 300;
 
 const PAYLOADS: u64 = 60;
-const DIRECTORY: &str = "/spool/logs.journal";
+pub(super) const DIRECTORY: &str = "/spool/logs.journal";
 
 fn body(id: u64) -> Bytes {
     let mut random = Random(id);
@@ -38,6 +38,10 @@ fn open_on(disk: &SimulatedDisk) -> (Journal, Recovered) {
         limits: Limits::default(),
         on_full: OnFull::Refuse,
     };
+    open_with(disk, vec![spec])
+}
+
+pub(super) fn open_with(disk: &SimulatedDisk, specs: Vec<CursorSpec>) -> (Journal, Recovered) {
     let settings = DiskSettings {
         segment_bytes: 3 << 10,
         kept_bytes: 0,
@@ -46,12 +50,12 @@ fn open_on(disk: &SimulatedDisk) -> (Journal, Recovered) {
         seed: Some(disk.list(Path::new("/")).unwrap().len() as u64),
         ..DiskSettings::new("/spool", Tenants::default())
     };
-    let (journal, _, recovered) = Journal::disk("logs", vec![spec], settings).unwrap();
+    let (journal, _, recovered) = Journal::disk("logs", specs, settings).unwrap();
     (journal, recovered)
 }
 
 /// The next payload, and its number in the journal.
-fn read(journal: &Journal) -> Option<(u64, u64)> {
+pub(super) fn read(journal: &Journal) -> Option<(u64, u64)> {
     let disk = journal.0.disk.as_ref().unwrap();
     let Next::Ready(Entry { seq, payload, .. }) = disk.next(&journal.0, 0) else {
         return None;
@@ -63,7 +67,7 @@ fn read(journal: &Journal) -> Option<(u64, u64)> {
     Some((seq, id))
 }
 
-fn settle(journal: &Journal, seq: u64) {
+pub(super) fn settle(journal: &Journal, seq: u64) {
     let settled = Settled {
         seq,
         delivered: 1,
@@ -72,23 +76,26 @@ fn settle(journal: &Journal, seq: u64) {
     crate::Cursor::new(journal.0.clone(), 0).settle(&[settled]);
 }
 
+/// Appends the payload of one item with this id, and lets the writer have a turn.
+pub(super) fn append(journal: &Journal, id: u64) {
+    let payload = Payload {
+        signal: Signal::Logs,
+        body: body(id),
+        frame: None,
+        items: 1,
+        tenant: TenantId::DEFAULT,
+        received_at: std::time::Instant::now(),
+        permit: None,
+    };
+    let space = journal.try_reserve(journal.cost(&payload)).unwrap();
+    let _ = journal.append(space, Arc::new(payload), None, Durability::Synced);
+    journal.turn();
+}
+
 /// A journal of several segments, some of whose records are settled, that was stopped in order; and what waits in it.
 fn journal_at_rest(disk: &SimulatedDisk, random: &mut Random) -> BTreeSet<u64> {
     let (journal, _) = open_on(disk);
-    for id in 0..PAYLOADS {
-        let payload = Payload {
-            signal: Signal::Logs,
-            body: body(id),
-            frame: None,
-            items: 1,
-            tenant: TenantId::DEFAULT,
-            received_at: std::time::Instant::now(),
-            permit: None,
-        };
-        let space = journal.try_reserve(journal.cost(&payload)).unwrap();
-        let _ = journal.append(space, Arc::new(payload), None, Durability::Synced);
-        journal.turn();
-    }
+    (0..PAYLOADS).for_each(|id| append(&journal, id));
     let mut waiting: BTreeSet<u64> = (0..PAYLOADS).collect();
     for _ in 0..random.below(PAYLOADS) {
         let (seq, id) = read(&journal).unwrap();

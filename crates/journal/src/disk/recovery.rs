@@ -436,6 +436,8 @@ fn place(
                     if header.seq < position.floor && is_first {
                         lag.passed.add(tenant, cost(header));
                         lag.place.offset = *offset;
+                    } else if position.is_settled(header.seq) {
+                        lag.found_settled.insert(header.seq, (tenant, cost(header)));
                     }
                 }
             } else {

@@ -48,6 +48,8 @@ pub(crate) struct Lag {
     pub place: Place,
     /// What it has passed of the segment of `place`.
     pub passed: Tally,
+    /// It has passed over numbers of that segment, be it only the one that every segment leaves out.
+    pub skipped: bool,
     /// What it has been handed and not settled.
     pub in_flight: BTreeSet<u64>,
     pub in_flight_bytes: u64,
@@ -55,6 +57,8 @@ pub(crate) struct Lag {
     pub most_in_flight_bytes: Option<u64>,
     /// Settled by an earlier process, ahead of `next`.
     pub settled_before: VecDeque<Range<u64>>,
+    /// Those of them that were there at the start, and were not passed yet: what they are when they cannot be read any more.
+    pub found_settled: BTreeMap<u64, (TenantId, Cost)>,
     /// Its position has changed since it was last written.
     pub moved: bool,
 }
@@ -239,13 +243,14 @@ impl State {
         }
     }
 
-    /// A reader met something that cannot be read, in these segments.
+    /// A reader met something that cannot be read, in these segments. One that is not there any more was removed while it was read,
+    /// since nobody needs what is in it.
     pub(crate) fn found_damage(&mut self, segments: Vec<u64>) {
         let spill = self.spilled();
-        spill.damaged += segments.len() as u64;
         for first in segments {
             if let Some(segment) = spill.segments.get_mut(&first) {
                 segment.damaged = true;
+                spill.damaged += 1;
             }
         }
     }
@@ -326,6 +331,7 @@ impl State {
         if record.seq < next {
             return false;
         }
+        let skipped = next < record.seq;
         self.jump(index, record.seq, released);
         let from = self.spilled().lags[index].place.segment;
         if from < record.place.segment {
@@ -344,9 +350,11 @@ impl State {
         lag.moved = true;
         if from != record.place.segment {
             lag.passed = Tally::default();
+            lag.skipped = false;
         }
         lag.place = record.place;
         lag.passed.add(record.tenant, record.cost);
+        lag.skipped |= skipped;
         while lag
             .settled_before
             .front()
@@ -359,9 +367,26 @@ impl State {
             .front()
             .is_none_or(|range| range.start > record.seq);
         if !is_new {
+            lag.found_settled.remove(&record.seq);
             self.leave(index, record.seq, released);
         }
+        self.count_skipped(index, record);
         is_new
+    }
+
+    /// At the end of what is in a segment it is known what of it was not found. Nobody may come by here again for long: the segment
+    /// may be the one that is being written.
+    fn count_skipped(&mut self, index: usize, record: &Passing) {
+        let segment = record.place.segment;
+        let Spill { segments, lags, .. } = self.spilled();
+        let at_end = segments.get(&segment).filter(|of| of.contents.last == record.seq);
+        let Some(of) = at_end.filter(|_| lags[index].skipped) else {
+            return;
+        };
+        let all = of.contents.tally.clone();
+        self.settle_missing(index, segment);
+        let lag = &mut self.spilled().lags[index];
+        (lag.passed, lag.skipped) = (all, false);
     }
 
     /// Moves a cursor over numbers that are not on the disk. A slot that it jumps over was there once; what was in it
@@ -417,6 +442,7 @@ impl State {
                 offset: of.end,
             };
             lags[index].passed = of.contents.tally.clone();
+            lags[index].skipped = false;
             lags[index].moved = true;
         }
     }
@@ -429,13 +455,23 @@ impl State {
         let Some(of) = spill.segments.get_mut(&segment) else {
             return;
         };
-        let lag = &spill.lags[index];
+        let lag = &mut spill.lags[index];
         let cursor = &mut self.cursors[index];
+        let mut found = match lag.place.segment == segment {
+            true => lag.passed.clone(),
+            false => Tally::default(),
+        };
+        // Settled once, whether it can be read now or not.
+        let here = segment..=of.contents.last;
+        lag.found_settled.retain(|seq, (tenant, cost)| {
+            let is_here = here.contains(seq);
+            if is_here {
+                found.add(*tenant, *cost);
+            }
+            !is_here
+        });
         for (tenant, all) in of.contents.tally.iter() {
-            let seen = match lag.place.segment == segment {
-                true => lag.passed.of(tenant),
-                false => Cost::default(),
-            };
+            let seen = found.of(tenant);
             let missing = Cost {
                 requests: all
                     .requests

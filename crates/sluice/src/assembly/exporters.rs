@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use sluice_client as client;
 use sluice_otlp::exporter::{
-    self as otlp, DebugExporter, DebugExporterOptions, FileExporter, FileExporterOptions, GrpcExporter,
-    GrpcExporterOptions, HttpExporter, HttpExporterOptions,
+    self as otlp, DebugExporter, DebugExporterOptions, FileExporter, FileExporterOptions,
+    GrpcExporterOptions, HttpExporterOptions,
 };
 use sluice_payload::Signal;
-use sluice_pipeline::{Balance, Balanced, Batch, Export, Exporter, RetrySettings, Verdict};
+use sluice_pipeline::{Batch, Export, Exporter, RetrySettings, Verdict};
 use sluice_telemetry::Registry;
 
+use super::endpoints;
 use crate::settings::{self, ComponentId, Extension, Settings};
 
 pub(super) fn build(
@@ -24,12 +25,30 @@ pub(super) fn build(
 ) -> Result<Arc<dyn Exporter>, String> {
     match exporter {
         settings::Exporter::OtlpGrpc(grpc) => {
-            let all = grpc.by_endpoint().into_iter();
-            over_endpoints(grpc.balance, all.map(|one| grpc_exporter(&one, settings, egress)))
+            let all = grpc.by_endpoint();
+            let all = all.iter().map(|one| grpc_options(one, settings, egress));
+            let all = all.collect::<Result<_, _>>()?;
+            endpoints::over(
+                id,
+                all,
+                grpc.balance,
+                grpc.routing_key,
+                grpc.resolve_interval,
+                registry,
+            )
         }
         settings::Exporter::OtlpHttp(http) => {
-            let all = http.by_endpoint().into_iter();
-            over_endpoints(http.balance, all.map(|one| http_exporter(&one, settings, egress)))
+            let all = http.by_endpoint();
+            let all = all.iter().map(|one| http_options(one, settings, egress));
+            let all = all.collect::<Result<_, _>>()?;
+            endpoints::over(
+                id,
+                all,
+                http.balance,
+                http.routing_key,
+                http.resolve_interval,
+                registry,
+            )
         }
         #[cfg(feature = "remote-write")]
         settings::Exporter::RemoteWrite(exporter) => {
@@ -38,7 +57,6 @@ pub(super) fn build(
         // The catalogue has no such component then.
         #[cfg(not(feature = "remote-write"))]
         settings::Exporter::RemoteWrite(_) => {
-            let _ = registry;
             Err(format!("{id}: build sluice with the feature remote-write"))
         }
         // It is no exporter of batches: see `parquet.rs` beside this.
@@ -49,29 +67,12 @@ pub(super) fn build(
     }
 }
 
-/// One exporter, or several that are balanced.
-fn over_endpoints(
-    balance: settings::Balance,
-    exporters: impl Iterator<Item = Result<Arc<dyn Exporter>, String>>,
-) -> Result<Arc<dyn Exporter>, String> {
-    let mut exporters = exporters.collect::<Result<Vec<_>, _>>()?;
-    if exporters.len() == 1 {
-        return Ok(exporters.remove(0));
-    }
-    let balance = match balance {
-        settings::Balance::RoundRobin => Balance::RoundRobin,
-        settings::Balance::LeastLoaded => Balance::LeastLoaded,
-        settings::Balance::Failover => Balance::Failover,
-    };
-    Ok(Arc::new(Balanced::new(exporters, balance)))
-}
-
-fn grpc_exporter(
+fn grpc_options(
     grpc: &settings::OtlpGrpcExporter,
     settings: &Settings,
     egress: &client::EgressPool,
-) -> Result<Arc<dyn Exporter>, String> {
-    let options = GrpcExporterOptions {
+) -> Result<GrpcExporterOptions, String> {
+    Ok(GrpcExporterOptions {
         endpoint: grpc.endpoint.clone(),
         tls: client_tls(&grpc.tls),
         headers: headers(&grpc.headers, grpc.authority.as_deref()),
@@ -83,17 +84,14 @@ fn grpc_exporter(
         timeout: timeout(grpc.timeout),
         http2: http2(grpc.keepalive.as_ref(), grpc.connections),
         ..Default::default()
-    };
-    Ok(Arc::new(
-        GrpcExporter::new(options).map_err(|error| error.to_string())?,
-    ))
+    })
 }
 
-fn http_exporter(
+fn http_options(
     http: &settings::OtlpHttpExporter,
     settings: &Settings,
     egress: &client::EgressPool,
-) -> Result<Arc<dyn Exporter>, String> {
+) -> Result<HttpExporterOptions, String> {
     let mut http1 = client::Http1Settings {
         idle_timeout: http.idle_conn_timeout,
         ..Default::default()
@@ -108,8 +106,8 @@ fn http_exporter(
     if http.disable_keep_alives {
         http1.max_idle_connections = 0;
     }
-    let options = HttpExporterOptions {
-        endpoint: None,
+    Ok(HttpExporterOptions {
+        endpoint: http.endpoint.clone(),
         metrics_endpoint: http.url(Signal::Metrics),
         logs_endpoint: http.url(Signal::Logs),
         traces_endpoint: http.url(Signal::Traces),
@@ -133,10 +131,7 @@ fn http_exporter(
         http1,
         http2: http2_of_http(http),
         ..Default::default()
-    };
-    Ok(Arc::new(
-        HttpExporter::new(options).map_err(|error| error.to_string())?,
-    ))
+    })
 }
 
 fn open_file(file: &settings::FileExporter) -> Result<FileExporter, String> {

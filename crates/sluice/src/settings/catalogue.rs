@@ -160,6 +160,13 @@ const COMPONENTS: &[ComponentInfo] = &[
     ),
     component(
         Kind::Exporter,
+        "loadbalancing",
+        &["load_balancing"],
+        Stability::Understood,
+        "OTLP over gRPC to several endpoints, each with its own keys: otlp with balance: consistent_hash.",
+    ),
+    component(
+        Kind::Exporter,
         "file",
         &[],
         Stability::Stable,
@@ -323,9 +330,6 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
              (start it with --web.enable-otlp-receiver)"
         }
         (Kind::Exporter, "zipkin") => "use the otlp exporter; Zipkin's successors read OTLP",
-        (Kind::Exporter, "loadbalancing") => {
-            "use the otlp exporter with `connections`: it spreads load, though not by trace id"
-        }
         (Kind::Exporter, "elasticsearch") => {
             "Elastic reads OTLP: use the otlphttp exporter with the address of its OTLP intake"
         }

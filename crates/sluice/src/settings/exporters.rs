@@ -91,6 +91,11 @@ pub struct OtlpGrpcExporter {
     pub more_endpoints: Vec<String>,
     /// Which of several endpoints has the next request. Our own key.
     pub balance: Balance,
+    /// What belongs together, for `balance: consistent_hash`; absent: spans by trace, everything else by service. Our own key.
+    pub routing_key: Option<RoutingKey>,
+    /// For `balance: consistent_hash`: each address of the endpoints' names is an endpoint, and they are looked up this often; absent: a name is
+    /// one endpoint. Our own key.
+    pub resolve_interval: Option<Duration>,
     /// How many connections to spread requests over; absent: our default. Our own key.
     pub connections: Option<usize>,
     balancer_name: Option<IgnoredAny>,
@@ -119,6 +124,8 @@ impl Default for OtlpGrpcExporter {
             authority: None,
             more_endpoints: Vec::new(),
             balance: Balance::default(),
+            routing_key: None,
+            resolve_interval: None,
             connections: None,
             balancer_name: None,
             read_buffer_size: None,
@@ -152,14 +159,52 @@ pub enum Balance {
     LeastLoaded,
     /// The first that works, in the order they are written.
     Failover,
+    /// What belongs together goes to one of them.
+    ConsistentHash,
 }
 
-/// Each of several endpoints must be one.
-fn check_more_endpoints(scope: &mut Scope<'_>, more: &[String], bare: bool) {
-    if more.is_empty() && scope.has(&["balance"]) {
+/// What belongs together, where endpoints are chosen by consistent hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum RoutingKey {
+    /// Spans and log records of one trace.
+    #[serde(rename = "traceID")]
+    TraceId,
+    /// Everything of one `service.name`.
+    #[serde(rename = "service")]
+    Service,
+    /// Everything of one set of resource attributes.
+    #[serde(rename = "resource")]
+    Resource,
+}
+
+/// Each of several endpoints must be one, and the keys that choose among them go together.
+fn check_more_endpoints(
+    scope: &mut Scope<'_>,
+    more: &[String],
+    balance: Balance,
+    resolve_interval: Option<Duration>,
+    bare: bool,
+) {
+    if more.is_empty() && resolve_interval.is_none() && scope.has(&["balance"]) {
         scope.warn(
             &["balance"],
             "has no effect with one endpoint; add more_endpoints",
+        );
+    }
+    if balance != Balance::ConsistentHash {
+        for key in ["routing_key", "resolve_interval"] {
+            if scope.has(&[key]) {
+                scope.error(
+                    &[key],
+                    "goes with balance: consistent_hash; add that, or remove it",
+                );
+            }
+        }
+    }
+    if resolve_interval.is_some_and(|interval| interval.is_zero()) {
+        scope.error(
+            &["resolve_interval"],
+            "must be above zero; write 5s, or remove it where a name is one endpoint",
         );
     }
     for endpoint in more {
@@ -204,7 +249,13 @@ pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<
         true => check_endpoint(&mut scope, "endpoint", &exporter.endpoint, true),
         false => scope.error(&[], "the key \"endpoint\" is required; write endpoint: host:4317"),
     }
-    check_more_endpoints(&mut scope, &exporter.more_endpoints, true);
+    check_more_endpoints(
+        &mut scope,
+        &exporter.more_endpoints,
+        exporter.balance,
+        exporter.resolve_interval,
+        true,
+    );
     if let Some(insecure) = exporter.insecure.take() {
         exporter.tls.insecure |= insecure;
         scope.warn(&["insecure"], "is the old place; write tls: {insecure: true}");
@@ -294,6 +345,11 @@ pub struct OtlpHttpExporter {
     pub more_endpoints: Vec<String>,
     /// Which of several endpoints has the next request. Our own key.
     pub balance: Balance,
+    /// What belongs together, for `balance: consistent_hash`; absent: spans by trace, everything else by service. Our own key.
+    pub routing_key: Option<RoutingKey>,
+    /// For `balance: consistent_hash`: each address of the endpoints' names is an endpoint, and they are looked up this often; absent: a name is
+    /// one endpoint. Our own key.
+    pub resolve_interval: Option<Duration>,
     /// How many connections to spread requests over; absent: our default. Our own key.
     pub connections: Option<usize>,
     /// The HTTP version; absent: chosen by ALPN on `https`, HTTP/1.1 on `http`. Our own key.
@@ -334,6 +390,8 @@ impl Default for OtlpHttpExporter {
             http2_ping_timeout: None,
             more_endpoints: Vec::new(),
             balance: Balance::default(),
+            routing_key: None,
+            resolve_interval: None,
             connections: None,
             protocol: None,
             max_idle_conns: None,
@@ -445,18 +503,30 @@ pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<
             "the key \"endpoint\" is required; write endpoint: http://host:4318",
         );
     }
-    check_more_endpoints(&mut scope, &exporter.more_endpoints, false);
+    check_more_endpoints(
+        &mut scope,
+        &exporter.more_endpoints,
+        exporter.balance,
+        exporter.resolve_interval,
+        false,
+    );
     let own = [
         "traces_endpoint",
         "metrics_endpoint",
         "logs_endpoint",
         "profiles_endpoint",
     ];
-    if !exporter.more_endpoints.is_empty() && own.iter().any(|key| scope.has(&[key])) {
-        scope.error(
-            &["more_endpoints"],
-            "goes with `endpoint` alone; remove the endpoints of single signals",
-        );
+    let own = own.iter().any(|key| scope.has(&[key]));
+    for (key, given) in [
+        ("more_endpoints", !exporter.more_endpoints.is_empty()),
+        ("resolve_interval", exporter.resolve_interval.is_some()),
+    ] {
+        if given && own {
+            scope.error(
+                &[key],
+                "goes with `endpoint` alone; remove the endpoints of single signals",
+            );
+        }
     }
     if let Some(insecure) = exporter.insecure.take() {
         exporter.tls.insecure |= insecure;

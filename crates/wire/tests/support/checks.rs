@@ -2,7 +2,9 @@
 #![allow(dead_code)]
 
 use bytes::{Buf as _, Bytes};
-use sluice_wire::{Chain, Depth, Edits, Fault, Kind, Limit, Request, count, range_of, split, validate};
+use sluice_wire::{
+    Chain, Depth, Edits, Fault, Kind, Limit, Request, RoutingKey, count, range_of, share_out, split, validate,
+};
 
 use crate::support::Decoded;
 
@@ -68,6 +70,54 @@ pub fn split_as_prost(kind: Kind, body: &[u8], limit: Limit) {
         let mut again = Chain::concat(pieces.into_iter().map(|piece| piece.chain));
         let all = again.copy_to_bytes(again.remaining());
         assert_eq!(count(kind, &all), Ok(scan.items));
+    }
+}
+
+/// Shares hold all items; those of a body as prost writes it, each where it would be if it came alone, in the order they came.
+pub fn shares_as_prost(kind: Kind, body: &[u8], takers: usize) {
+    let keys = [RoutingKey::TraceId, RoutingKey::Service, RoutingKey::Resource];
+    let owner = |hash: u64| hash as usize % takers;
+    let Ok(_) = validate(kind, Depth::Deep, body) else {
+        for key in keys {
+            let shared = share_out(kind, &Bytes::copy_from_slice(body), key, owner);
+            assert_eq!(shared.is_ok(), count(kind, body).is_ok(), "{kind:?}");
+        }
+        return;
+    };
+    let whole = Decoded::of(kind, body).expect("valid");
+    let singles: Vec<Vec<u8>> = whole.singles().iter().map(Decoded::encode).collect();
+    for key in keys {
+        let owner_of = |body: Vec<u8>| share_out(kind, &body.into(), key, owner).expect("valid")[0].to;
+        let held_of = |body: Vec<u8>| {
+            let shares = share_out(kind, &body.into(), key, owner).expect("valid");
+            let mut held = vec![Vec::new(); takers];
+            for share in &shares {
+                let scan =
+                    validate(kind, Depth::Deep, &share.body).expect("a share of a valid body is valid");
+                assert_eq!(scan.items, share.items);
+                assert!(shares.len() == 1 || share.items > 0, "an empty share");
+                assert!(held[share.to].is_empty(), "two shares for one");
+                let singles = Decoded::of(kind, &share.body).expect("valid").singles();
+                held[share.to] = singles.iter().map(Decoded::encode).collect();
+            }
+            held
+        };
+        let mut wanted = vec![Vec::new(); takers];
+        for single in &singles {
+            // Profiles are never cut.
+            let judged = if kind == Kind::Profiles {
+                whole.encode()
+            } else {
+                single.clone()
+            };
+            wanted[owner_of(judged)].push(single.clone());
+        }
+        assert_eq!(held_of(whole.encode()), wanted, "{kind:?} {key:?}");
+        let mut held: Vec<_> = held_of(body.to_vec()).into_iter().flatten().collect();
+        let mut all = singles.clone();
+        held.sort();
+        all.sort();
+        assert_eq!(held, all, "{kind:?} {key:?}");
     }
 }
 

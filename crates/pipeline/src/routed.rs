@@ -1,0 +1,293 @@
+//! Several endpoints of which each has its own keys, as one exporter: what belongs together arrives at one place.
+//!
+//! A batch is cut by the owners of its keys before it is sent, and each piece is a request of its own, with retries of its
+//! own. A piece whose endpoint is gone, or out, before it was delivered is cut anew among the others ([`Sent::Moved`]): that is how
+//! a vanished endpoint's backlog is handed over. Only what was under way to it and had no answer can arrive twice.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sluice_payload::{Encoding, Signal};
+use sluice_telemetry::{Gauge, Registry};
+use sluice_wire::{RoutingKey, Share, share_out};
+use tokio::time::Instant;
+
+use crate::ring::{Failed, Ring, owner};
+use crate::{Batch, Export, Exporter, Part, Verdict, kind};
+
+/// What came of sending a batch to its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    /// As with any exporter.
+    Answered(Verdict),
+    /// What is in the batch belongs to others now: it is routed anew, at once.
+    Moved,
+}
+
+/// A future of [`Sent`].
+pub type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
+
+/// The one of an exporter's endpoints that a batch belongs to.
+pub trait Owner: std::fmt::Debug + Send + Sync {
+    /// Sends `batch` once, as [`Exporter::export`] does.
+    fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a>;
+}
+
+/// A piece of a batch, and what sends it.
+#[derive(Debug, Clone)]
+pub struct RoutedPart {
+    /// To where it belongs.
+    pub to: Arc<dyn Owner>,
+    /// The parts of the batch it is made of: which one each is, or is cut from.
+    pub parts: Vec<(usize, Part)>,
+}
+
+/// Sends what belongs together to one of several endpoints.
+pub struct Routed {
+    key: Option<RoutingKey>,
+    /// As those of the endpoints, and never sent to: what is asked of any of them.
+    like: Arc<dyn Exporter>,
+    endpoints: Arc<Endpoints>,
+}
+
+struct Endpoints {
+    ring: Mutex<Ring<Arc<dyn Exporter>>>,
+    known: Gauge,
+    out: Gauge,
+}
+
+impl Endpoints {
+    fn count(&self, ring: &Ring<Arc<dyn Exporter>>) {
+        let (known, out) = ring.count();
+        self.known.set(known as i64);
+        self.out.set(out as i64);
+    }
+}
+
+impl Routed {
+    /// Without endpoints so far. Without a key, spans go by their trace and everything else by its service. `like` differs from the exporters of the endpoints in nothing but where it sends.
+    pub fn new(
+        key: Option<RoutingKey>,
+        like: Arc<dyn Exporter>,
+        exporter: &str,
+        registry: &Registry,
+    ) -> Self {
+        let gauge = |name, help| registry.gauge(name, help, vec![("exporter", exporter.to_owned())]);
+        let endpoints = Arc::new(Endpoints {
+            ring: Mutex::new(Ring::new()),
+            known: gauge(
+                "sluice_exporter_endpoints",
+                "Endpoints that an exporter by key has.",
+            ),
+            out: gauge(
+                "sluice_exporter_endpoints_out",
+                "Those of them that take nothing, so that others have their keys.",
+            ),
+        });
+        Self { key, like, endpoints }
+    }
+
+    /// From now on these are the endpoints, by names that other gateways know them by as well. `connect` makes the exporter of a
+    /// new one; one that cannot be made is logged and left out. Requests under way to one that is gone end as they end.
+    pub fn set_endpoints<E: std::fmt::Display>(
+        &self,
+        names: &[String],
+        mut connect: impl FnMut(&str) -> Result<Arc<dyn Exporter>, E>,
+    ) {
+        let mut ring = self.endpoints.ring.lock();
+        let before = ring.names();
+        let gone = ring.replace(names, |name| match connect(name) {
+            Ok(exporter) => Some(exporter),
+            Err(error) => {
+                tracing::error!(endpoint = name, %error, "cannot send to this endpoint; the others have its keys");
+                None
+            }
+        });
+        self.endpoints.count(&ring);
+        let now = ring.names();
+        let new: Vec<_> = now.iter().filter(|name| !before.contains(name)).collect();
+        let changed = !gone.is_empty() || !new.is_empty();
+        if changed && !before.is_empty() {
+            tracing::info!(
+                ?new,
+                ?gone,
+                endpoints = now.len(),
+                "the endpoints have changed; their keys move"
+            );
+        }
+    }
+
+    /// Cuts `batch` by the owners of its keys.
+    fn cut(&self, batch: &Batch) -> Vec<RoutedPart> {
+        let candidates = self.endpoints.ring.lock().candidates(Instant::now());
+        if candidates.is_empty() {
+            let to: Arc<dyn Owner> = Arc::new(Nowhere(self.endpoints.clone()));
+            let parts = batch.parts.iter().cloned().enumerate().collect();
+            return vec![RoutedPart { to, parts }];
+        }
+        let key = self.key.unwrap_or(match batch.signal {
+            Signal::Traces => RoutingKey::TraceId,
+            _ => RoutingKey::Service,
+        });
+        let mut pieces: Vec<Vec<(usize, Part)>> = vec![Vec::new(); candidates.len()];
+        for (index, part) in batch.parts.iter().enumerate() {
+            let owner = |key| owner(&candidates, key);
+            let shares = share_out(kind(batch.signal), &part.body, key, owner);
+            // Only a body that was let in with shallow validation can be broken or miscounted: it goes in one piece.
+            let sound =
+                |shares: &Vec<Share>| shares.iter().map(|share| share.items).sum::<u64>() == part.items;
+            match shares.ok().filter(sound).as_deref() {
+                Some([all]) => pieces[all.to].push((index, part.clone())),
+                Some(shares) => shares.iter().for_each(|share| {
+                    let piece = Part {
+                        body: share.body.clone(),
+                        items: share.items,
+                        frame: None,
+                    };
+                    pieces[share.to].push((index, piece));
+                }),
+                None => pieces[owner(0)].push((index, part.clone())),
+            }
+        }
+        let pieces = candidates.into_iter().zip(pieces);
+        pieces
+            .filter(|(_, parts)| !parts.is_empty())
+            .map(|(candidate, parts)| {
+                let to = Arc::new(Endpoint {
+                    endpoints: self.endpoints.clone(),
+                    id: candidate.id,
+                    trial: candidate.trial,
+                    exporter: candidate.sender,
+                });
+                RoutedPart { to, parts }
+            })
+            .collect()
+    }
+}
+
+impl Exporter for Routed {
+    /// Nothing is sent before it is routed: see [`Owner::send`].
+    fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
+        Box::pin(async {
+            Verdict::Retry {
+                after: None,
+                reason: "it has not been routed".to_owned(),
+            }
+        })
+    }
+
+    fn route(&self, batch: &Batch) -> Option<Vec<RoutedPart>> {
+        Some(self.cut(batch))
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        self.like.max_request_bytes()
+    }
+
+    fn passes_through(&self) -> Option<Encoding> {
+        self.like.passes_through()
+    }
+
+    fn shutdown<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        let all = self.endpoints.ring.lock().senders();
+        Box::pin(async move {
+            for exporter in all {
+                exporter.shutdown().await;
+            }
+        })
+    }
+}
+
+/// Where there is no endpoint yet.
+struct Nowhere(Arc<Endpoints>);
+
+impl std::fmt::Debug for Nowhere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Nowhere")
+    }
+}
+
+impl Owner for Nowhere {
+    fn send<'a>(&'a self, _: &'a Batch) -> Sending<'a> {
+        let sent = match self.0.ring.lock().names().is_empty() {
+            true => Sent::Answered(Verdict::Retry {
+                after: None,
+                reason: "no endpoint is known yet: its name has no addresses".to_owned(),
+            }),
+            false => Sent::Moved,
+        };
+        Box::pin(async { sent })
+    }
+}
+
+/// One endpoint, as the owner of one piece.
+struct Endpoint {
+    endpoints: Arc<Endpoints>,
+    id: u64,
+    /// The endpoint is out, and this piece is to show whether it is well again.
+    trial: bool,
+    exporter: Arc<dyn Exporter>,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({}, trial: {})", self.id, self.trial)
+    }
+}
+
+impl Owner for Endpoint {
+    fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
+        Box::pin(async move {
+            if !self.trial && !self.endpoints.ring.lock().is_in(self.id) {
+                return Sent::Moved;
+            }
+            self.settle(self.exporter.export(batch).await)
+        })
+    }
+}
+
+impl Endpoint {
+    /// What an answer says about the endpoint, and what follows for the piece.
+    fn settle(&self, verdict: Verdict) -> Sent {
+        let mut ring = self.endpoints.ring.lock();
+        let (refuses, reason) = match &verdict {
+            Verdict::Retry { reason, .. } => (false, reason),
+            Verdict::EndpointFault { reason } => (true, reason),
+            Verdict::Delivered { .. } | Verdict::TooLarge { .. } | Verdict::PayloadFault { .. } => {
+                if ring.works(self.id) {
+                    self.endpoints.count(&ring);
+                    let endpoint = ring.name(self.id);
+                    tracing::info!(endpoint, "the endpoint works again, and has its keys back");
+                }
+                return Sent::Answered(verdict);
+            }
+        };
+        let was_in = ring.is_in(self.id);
+        let failed = ring.failed(self.id, refuses, Instant::now());
+        self.endpoints.count(&ring);
+        match failed {
+            // Another one may still take it.
+            Failed::Stays if refuses => Sent::Answered(Verdict::Retry {
+                after: None,
+                reason: reason.clone(),
+            }),
+            Failed::Stays | Failed::AllRefuse => Sent::Answered(verdict),
+            Failed::Left => {
+                if was_in {
+                    let endpoint = ring.name(self.id);
+                    tracing::warn!(
+                        endpoint,
+                        reason,
+                        "the endpoint takes nothing; the others have its keys until it does"
+                    );
+                }
+                Sent::Moved
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! Endpoints that come, go and fail, on a paused clock.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sluice_admission::{GuardSettings, Tracker};
+use sluice_journal::{Cost, Cursor, CursorSpec, Durability, Journal, Limits, OnFull};
+use sluice_payload::{Payload, TenantId};
+
+use super::*;
+use crate::ring::LEAVES_AFTER;
+use crate::{BatchSettings, DeliverySettings, RetrySettings, deliver};
+
+/// Endpoints by name: what they answer, and the spans they took, each by trace and number.
+#[derive(Default)]
+struct Backends {
+    broken: Mutex<BTreeMap<String, Verdict>>,
+    taken: Mutex<BTreeMap<String, Vec<(u8, u8)>>>,
+    asked: Mutex<BTreeMap<String, u32>>,
+}
+
+struct Backend {
+    name: String,
+    all: Arc<Backends>,
+}
+
+impl Exporter for Backend {
+    fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
+        *self.all.asked.lock().entry(self.name.clone()).or_default() += 1;
+        let verdict = self.all.broken.lock().get(&self.name).cloned().unwrap_or_else(ok);
+        if verdict == ok() {
+            let spans = batch.parts.iter().flat_map(|part| spans_of(&part.body));
+            self.all
+                .taken
+                .lock()
+                .entry(self.name.clone())
+                .or_default()
+                .extend(spans);
+        }
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            verdict
+        })
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+fn ok() -> Verdict {
+    Verdict::Delivered {
+        rejected: 0,
+        message: None,
+    }
+}
+
+fn down() -> Verdict {
+    Verdict::Retry {
+        after: None,
+        reason: "connection refused".into(),
+    }
+}
+
+fn refuses() -> Verdict {
+    Verdict::EndpointFault { reason: "401".into() }
+}
+
+fn framed(tag: u8, inside: &[u8]) -> Vec<u8> {
+    [
+        &[tag, (inside.len() & 0x7f) as u8 | 0x80, (inside.len() >> 7) as u8],
+        inside,
+    ]
+    .concat()
+}
+
+/// One resource and scope with a span of each of these traces, all with this number.
+fn request(traces: std::ops::Range<u8>, number: u8) -> Bytes {
+    let span = |trace: u8| {
+        framed(
+            0x12,
+            &[&[0x0a, 16][..], &[trace; 16], &[0x12, 8], &[number; 8]].concat(),
+        )
+    };
+    let spans: Vec<u8> = traces.flat_map(span).collect();
+    framed(0x0a, &framed(0x12, &spans)).into()
+}
+
+fn spans_of(body: &[u8]) -> Vec<(u8, u8)> {
+    let request = sluice_wire::Request::new(sluice_wire::Kind::Traces, body);
+    let scopes = request.resources().flat_map(|resource| resource.scopes());
+    scopes
+        .flat_map(|scope| scope.spans())
+        .map(|span| (span.trace_id().unwrap()[0], span.span_id().unwrap()[0]))
+        .collect()
+}
+
+const TRACES: std::ops::Range<u8> = 0..90;
+
+struct Rig {
+    backends: Arc<Backends>,
+    routed: Arc<Routed>,
+    journal: Journal,
+    done: tokio::task::JoinHandle<()>,
+}
+
+impl Rig {
+    fn new(endpoints: &[&str]) -> Self {
+        let spec = CursorSpec {
+            exporter: "x".into(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        let (journal, mut cursors) = Journal::memory("traces", vec![spec]);
+        let backends = Arc::new(Backends::default());
+        let like = Arc::new(Backend {
+            name: "none".into(),
+            all: backends.clone(),
+        });
+        let registry = Registry::default();
+        let routed = Arc::new(Routed::new(None, like, "x", &registry));
+        let done = tokio::spawn(Self::deliver(cursors.remove(0), routed.clone()));
+        let rig = Self {
+            backends,
+            routed,
+            journal,
+            done,
+        };
+        rig.endpoints(endpoints);
+        rig
+    }
+
+    async fn deliver(cursor: Cursor, routed: Arc<Routed>) {
+        let settings = DeliverySettings {
+            exporter: "x".into(),
+            batch: BatchSettings {
+                flush_timeout: Duration::ZERO,
+                ..Default::default()
+            },
+            retry: RetrySettings::default(),
+            max_in_flight: 4,
+            latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+            dead_letters: None,
+        };
+        deliver(cursor, Signal::Traces, routed, settings, Registry::default()).await;
+    }
+
+    fn endpoints(&self, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        self.routed.set_endpoints(&names, |name| {
+            let backend = Backend {
+                name: name.to_owned(),
+                all: self.backends.clone(),
+            };
+            Ok::<_, Infallible>(Arc::new(backend) as Arc<dyn Exporter>)
+        });
+    }
+
+    fn breaks(&self, name: &str, verdict: Verdict) {
+        self.backends.broken.lock().insert(name.to_owned(), verdict);
+    }
+
+    /// A span of each trace.
+    fn send(&self, number: u8) {
+        let items = u64::from(TRACES.end);
+        let cost = Cost {
+            requests: 1,
+            items,
+            bytes: 1,
+        };
+        let payload = Payload {
+            signal: Signal::Traces,
+            body: request(TRACES, number),
+            frame: None,
+            items,
+            tenant: TenantId::DEFAULT,
+            received_at: std::time::Instant::now(),
+            permit: None,
+        };
+        let space = self.journal.try_reserve(cost).unwrap();
+        let _ = self
+            .journal
+            .append(space, Arc::new(payload), None, Durability::Written);
+    }
+
+    /// Waits until everything is delivered and returns, for each number sent, the endpoint of each trace, having seen that each span
+    /// arrived once.
+    async fn owners(self) -> BTreeMap<u8, Vec<String>> {
+        self.journal.close();
+        self.done.await.unwrap();
+        let account = self.journal.reports(std::time::Instant::now())[0].total();
+        assert!(
+            account.balanced() && account.queued == 0 && account.dropped_total() == 0,
+            "{account:?}"
+        );
+        let mut owners: BTreeMap<u8, BTreeMap<u8, String>> = BTreeMap::new();
+        for (name, taken) in &*self.backends.taken.lock() {
+            for (trace, number) in taken {
+                let before = owners.entry(*number).or_default().insert(*trace, name.clone());
+                assert_eq!(before, None, "span {trace} {number} arrived twice");
+            }
+        }
+        assert!(owners.values().all(|traces| traces.len() == TRACES.len()), "lost");
+        let arrived: u64 = owners.values().map(|traces| traces.len() as u64).sum();
+        assert_eq!(account.delivered, arrived);
+        owners
+            .into_iter()
+            .map(|(number, traces)| (number, traces.into_values().collect()))
+            .collect()
+    }
+}
+
+/// Scenario: ninety traces with a span in each of five requests; three endpoints.
+/// Guarantees: each span arrives once; all spans of a trace at one endpoint; each endpoint has its share.
+#[tokio::test(start_paused = true)]
+async fn a_trace_has_one_endpoint() {
+    let rig = Rig::new(&["a", "b", "c"]);
+    (0..5).for_each(|number| rig.send(number));
+    let owners = rig.owners().await;
+    assert!(owners.values().all(|one| *one == owners[&0]));
+    for name in ["a", "b", "c"] {
+        let share = owners[&0].iter().filter(|owner| *owner == name).count();
+        assert!((15..45).contains(&share), "{name}: {share}");
+    }
+}
+
+/// Scenario: one endpoint of three is down, and refuses everything in another run; what belongs to it waits, then it comes back.
+/// Guarantees: the others have its keys, and only those move; nothing is lost or comes twice; once it works it has its own keys again.
+#[tokio::test(start_paused = true)]
+async fn a_dead_endpoints_backlog_is_handed_over() {
+    for fault in [down(), refuses()] {
+        let rig = Rig::new(&["a", "b", "c"]);
+        rig.send(0);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        rig.breaks("b", fault);
+        (1..9).for_each(|number| rig.send(number));
+        tokio::time::sleep(LEAVES_AFTER * 4).await;
+        let taken: usize = rig.backends.taken.lock().values().map(Vec::len).sum();
+        assert_eq!(taken, 9 * TRACES.len(), "nothing waits for it any more");
+        rig.backends.broken.lock().clear();
+        // Its trial.
+        rig.send(9);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        rig.send(10);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        rig.send(11);
+        let owners = rig.owners().await;
+        for (before, during) in owners[&0].iter().zip(&owners[&5]) {
+            assert!(if before == "b" {
+                during != "b"
+            } else {
+                during == before
+            });
+        }
+        assert_eq!(owners[&11], owners[&0]);
+    }
+}
+
+/// Scenario: an endpoint does not answer, and is gone from the list while it has a backlog; a new one comes.
+/// Guarantees: what was for the one that is gone arrives at the others, once.
+#[tokio::test(start_paused = true)]
+async fn a_vanished_endpoints_backlog_is_handed_over() {
+    let rig = Rig::new(&["a", "b", "c"]);
+    rig.breaks("b", down());
+    (0..3).for_each(|number| rig.send(number));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(rig.backends.taken.lock().values().map(Vec::len).sum::<usize>() < 3 * TRACES.len());
+    let asked = rig.backends.asked.lock()["b"];
+    rig.endpoints(&["a", "c", "d"]);
+    (3..6).for_each(|number| rig.send(number));
+    let backends = rig.backends.clone();
+    let owners = rig.owners().await;
+    assert!(owners.values().flatten().all(|owner| owner != "b"));
+    assert!(owners[&5].iter().any(|owner| owner == "d"));
+    assert_eq!(backends.asked.lock()["b"], asked, "nobody asks one that is gone");
+}
+
+/// Scenario: no endpoint is known at first; later all refuse everything, until one is mended.
+/// Guarantees: nothing is lost; the backlog waits.
+#[tokio::test(start_paused = true)]
+async fn without_endpoints_the_backlog_waits() {
+    let rig = Rig::new(&[]);
+    (0..3).for_each(|number| rig.send(number));
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    rig.breaks("a", refuses());
+    rig.breaks("b", refuses());
+    rig.endpoints(&["a", "b"]);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(rig.backends.taken.lock().is_empty());
+    let asked: u32 = rig.backends.asked.lock().values().sum();
+    assert!(
+        asked < 200,
+        "{asked} requests in ten minutes: it is probed, not hammered"
+    );
+    rig.backends.broken.lock().clear();
+    rig.owners().await;
+}
