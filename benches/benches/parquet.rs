@@ -3,7 +3,8 @@
 //!
 //! `cargo bench -p sluice-benches --bench parquet`; throughput is in rows, wall clock: on a busy machine compare with the walk
 //! alone, which runs beside it. `SLUICE_PARQUET_ROWS=10000,25000,50000,100000,200000,400000` chooses the sizes. Bytes a row and
-//! rows per CPU second of the best of three passes are printed first.
+//! rows per CPU second of the best passes are printed first; `SLUICE_PARQUET_CASE="1 a resource, flat, Own"` prints only what
+//! contains these words, as often as `SLUICE_PARQUET_PASSES` says, and ends: for profilers.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
@@ -85,6 +86,8 @@ fn cpu_seconds() -> f64 {
 
 fn tables(criterion: &mut Criterion) {
     let sizes = std::env::var("SLUICE_PARQUET_ROWS").unwrap_or_else(|_| "10000".to_owned());
+    let only = std::env::var("SLUICE_PARQUET_CASE").ok();
+    let passes = std::env::var("SLUICE_PARQUET_PASSES").map_or(3, |n| n.parse().expect("a number of passes"));
     let mut group = criterion.benchmark_group("parquet");
     group.sample_size(10);
     for rows in sizes
@@ -100,23 +103,30 @@ fn tables(criterion: &mut Criterion) {
                         encoder,
                         ..settings.clone()
                     };
-                    // The best of three: the first one warms the caches.
+                    let case = format!("{per_resource} a resource, {schema}, {encoder:?}");
+                    if only.as_ref().is_some_and(|only| !case.contains(only.as_str())) {
+                        continue;
+                    }
+                    // The best of some: the first one warms the caches.
                     let pass = |_| {
                         let began = cpu_seconds();
                         (encode(&requests, &settings), cpu_seconds() - began)
                     };
-                    let passes: Vec<(usize, f64)> = (0..3).map(pass).collect();
+                    let passes: Vec<(usize, f64)> = (0..passes).map(pass).collect();
                     let best = passes
                         .iter()
                         .map(|(_, seconds)| *seconds)
                         .fold(f64::MAX, f64::min);
                     eprintln!(
-                        "{rows} rows, {per_resource} a resource, {schema}, {encoder:?}: {} B/row of OTLP, {:.1} B/row of Parquet, {:.0} rows per CPU second",
+                        "{rows} rows, {case}: {} B/row of OTLP, {:.1} B/row of Parquet, {:.0} rows per CPU second",
                         input / rows,
                         passes[0].0 as f64 / rows as f64,
                         rows as f64 / best
                     );
                 }
+            }
+            if only.is_some() {
+                continue;
             }
             let began = cpu_seconds();
             black_box(walk(&requests));

@@ -16,6 +16,7 @@ use parquet::schema::types::ColumnPath;
 
 use super::EncodeError;
 use super::attributes::Repairs;
+use super::column::Ending;
 use super::pages::PageWriter;
 use super::promote::Promotion;
 use super::table::{Rows, Table};
@@ -65,10 +66,10 @@ pub struct FileSettings {
 /// Who makes the pages of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PageEncoder {
-    /// sluice's own, which is quicker; not the default yet: see docs/decisions.md, 2026-11-22.
+    /// sluice's own, which is quicker.
+    #[default]
     Own,
     /// `ArrowWriter` of the parquet crate: the reference.
-    #[default]
     Arrow,
 }
 
@@ -127,7 +128,7 @@ pub(crate) struct TableFile<W: Write + Send> {
 
 impl<W: Write + Send> TableFile<W> {
     pub fn new(table: Table, settings: &FileSettings, out: W) -> Result<Self, EncodeError> {
-        let schema = table.schema(settings)?;
+        let schema = table.schema(settings);
         let properties = settings.properties(table)?;
         let writer = match settings.encoder {
             PageEncoder::Own => Writer::Own(Box::new(PageWriter::new(
@@ -159,19 +160,29 @@ impl<W: Write + Send> TableFile<W> {
     /// Where the next row, of some `bytes`, is pushed.
     pub fn room(&mut self, bytes: usize, repairs: &mut Repairs) -> Result<&mut Rows, EncodeError> {
         if self.waiting_rows >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES {
-            self.flush(repairs)?;
+            self.flush(false, repairs)?;
         }
         self.waiting_rows += 1;
         self.waiting_bytes += bytes;
         Ok(&mut self.rows)
     }
 
-    fn flush(&mut self, repairs: &mut Repairs) -> Result<(), EncodeError> {
-        let columns = self.rows.take(repairs)?;
+    /// Encodes what waits. `last`: no rows follow.
+    fn flush(&mut self, last: bool, repairs: &mut Repairs) -> Result<(), EncodeError> {
+        let mut ending = Ending {
+            row_group: last
+                || match &self.writer {
+                    Writer::Own(writer) => writer.is_row_group_full(self.waiting_rows, self.waiting_bytes),
+                    Writer::Arrow(_) => false,
+                },
+            invalid_texts: 0,
+        };
+        let columns = self.rows.take(&mut ending);
+        repairs.invalid_texts += ending.invalid_texts;
         match &mut self.writer {
-            Writer::Own(writer) => writer.write(&columns, self.waiting_rows)?,
+            Writer::Own(writer) => writer.write(columns, self.waiting_rows, ending.row_group)?,
             Writer::Arrow(writer) => {
-                writer.write(&RecordBatch::try_new(self.schema.clone(), columns.arrays)?)?
+                writer.write(&RecordBatch::try_new(self.schema.clone(), columns.into_arrays()?)?)?
             }
         }
         self.written_rows += self.waiting_rows as u64;
@@ -207,7 +218,7 @@ impl<W: Write + Send> TableFile<W> {
     /// Writes what is left and the footer.
     pub fn finish(mut self, repairs: &mut Repairs) -> Result<W, EncodeError> {
         if self.waiting_rows > 0 {
-            self.flush(repairs)?;
+            self.flush(true, repairs)?;
         }
         match self.writer {
             Writer::Own(writer) => writer.finish(),

@@ -5,15 +5,16 @@
 //! the compressor is kept. Footer, indexes and heads of pages are written by the parquet crate, into which the columns
 //! are spliced.
 //!
-//! In the order of a value's way: `values` finds it in its array, `levels` says which row it belongs to, `chunk` decides how its
-//! page is written, with `dictionary`, `hybrid` and `delta`, and keeps `bounds`.
+//! In the order of a value's way: `values` finds a number in its array, `levels` says which row a value belongs to, `numbers` decides
+//! how numbers are written (texts know already), `chunk` makes pages with `hybrid` and `delta`, and `footer` says what is in them.
 
 mod bounds;
 mod chunk;
 mod delta;
-mod dictionary;
+mod footer;
 mod hybrid;
 mod levels;
+mod numbers;
 mod repeats;
 mod values;
 
@@ -24,10 +25,7 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::sync::Arc;
 
-use ahash::RandomState;
-use arrow_array::Array;
-use arrow_array::cast::AsArray;
-use arrow_schema::{DataType, Schema};
+use arrow_schema::Schema;
 use bytes::Bytes;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::errors::ParquetError;
@@ -35,23 +33,23 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::EncodeError;
-use super::column::Columns;
-use super::file::{ROW_GROUP_BYTES, ROW_GROUP_ROWS, TIMES, UNIQUE};
-use chunk::{Chunk, Place};
+use super::column::{Columns, Data};
+use super::file::{BATCH_ROWS, ROW_GROUP_BYTES, ROW_GROUP_ROWS, TIMES};
+pub(crate) use bounds::Bounds;
+use chunk::{Chunk, Place, Values};
 use levels::Levels;
 use repeats::Repeats;
 use values::Gathered;
 
 /// What the columns of a file use one after the other.
 pub(crate) struct Tools {
-    hasher: RandomState,
     level: i32,
     /// A page before it is compressed.
     page: Vec<u8>,
     compressed: Vec<u8>,
-    /// Places in the dictionary of a page's values.
+    /// Places in the dictionary of a page's numbers.
     places: Vec<u32>,
-    /// The same before runs are written out.
+    /// Places after runs are written out.
     repeated: Vec<u32>,
     /// One bit for each place, set where a page has it.
     seen: Vec<u64>,
@@ -92,7 +90,6 @@ impl<W: Write + Send> PageWriter<W> {
     ) -> Result<Self, EncodeError> {
         let schema = ArrowSchemaConverter::new().convert(schema)?;
         let tools = Tools {
-            hasher: RandomState::new(),
             level,
             page: Vec::new(),
             compressed: Vec::new(),
@@ -102,8 +99,8 @@ impl<W: Write + Send> PageWriter<W> {
         };
         let chunk = |column: &parquet::schema::types::ColumnDescPtr| {
             let path = column.path();
-            let unique = UNIQUE.iter().chain(TIMES).any(|name| path.parts() == [*name]);
-            Chunk::new(column.clone(), properties.compression(path), unique, &tools)
+            let unique = TIMES.iter().any(|name| path.parts() == [*name]);
+            Chunk::new(column.clone(), properties.compression(path), unique)
         };
         Ok(Self {
             chunks: schema.columns().iter().map(chunk).collect(),
@@ -113,11 +110,14 @@ impl<W: Write + Send> PageWriter<W> {
         })
     }
 
-    /// Adds rows, as one page a column.
-    pub fn write(&mut self, columns: &Columns, rows: usize) -> Result<(), EncodeError> {
-        if self.rows > 0 && self.rows + rows > ROW_GROUP_ROWS {
-            self.end_row_group()?;
-        }
+    /// Whether the row group is to end with these rows, which wait: another batch may not fit.
+    pub fn is_row_group_full(&self, rows: usize, bytes: usize) -> bool {
+        self.rows + rows + BATCH_ROWS > ROW_GROUP_ROWS
+            || self.in_progress_bytes() + bytes / 2 >= ROW_GROUP_BYTES
+    }
+
+    /// Adds rows, as one page a column; `last`: the row group ends with them.
+    pub fn write(&mut self, columns: Columns, rows: usize, last: bool) -> Result<(), EncodeError> {
         let mut pages = Pages {
             chunks: self.chunks.iter_mut(),
             tools: &mut self.tools,
@@ -125,12 +125,12 @@ impl<W: Write + Send> PageWriter<W> {
             rows,
             runs: &[],
         };
-        for (column, shared) in columns.arrays.iter().zip(&columns.shared) {
-            pages.runs = if *shared { &columns.runs } else { &[] };
+        for (column, shared) in columns.data.into_iter().zip(columns.shared) {
+            pages.runs = if shared { &columns.runs } else { &[] };
             pages.put(column, None)?;
         }
         self.rows += rows;
-        if self.rows >= ROW_GROUP_ROWS || self.in_progress_bytes() >= ROW_GROUP_BYTES {
+        if last {
             self.end_row_group()?;
         }
         Ok(())
@@ -162,11 +162,8 @@ impl<W: Write + Send> PageWriter<W> {
         self.chunks.iter().map(Chunk::memory_bytes).sum()
     }
 
-    /// Writes what is left and the footer.
-    pub fn finish(mut self) -> Result<W, EncodeError> {
-        if self.rows > 0 {
-            self.end_row_group()?;
-        }
+    /// Writes the footer.
+    pub fn finish(self) -> Result<W, EncodeError> {
         Ok(self.file.into_inner()?)
     }
 }
@@ -183,27 +180,30 @@ struct Pages<'a> {
 
 impl Pages<'_> {
     /// Adds the pages of a column, the elements of which are in lists with these levels.
-    fn put(&mut self, array: &dyn Array, levels: Option<&Levels>) -> Result<(), EncodeError> {
-        match array.data_type() {
-            DataType::Struct(_) => {
-                let fields = array.as_struct().columns();
-                fields.iter().try_for_each(|field| self.put(field, levels))
+    fn put(&mut self, data: Data, levels: Option<&Levels>) -> Result<(), EncodeError> {
+        match data {
+            Data::Structs(columns) => {
+                let mut fields = columns.data.into_iter();
+                fields.try_for_each(|field| self.put(field, levels))
             }
-            DataType::List(_) => {
-                let lists = array.as_list::<i32>();
-                let levels = Levels::of_lists(levels, lists.value_offsets(), self.runs);
-                self.put(lists.values(), Some(&levels))
+            Data::Lists(lists) => {
+                let levels = Levels::of_lists(levels, &lists.ends, self.runs);
+                self.put(*lists.elements, Some(&levels))
             }
-            DataType::Map(..) => {
-                let maps = array.as_map();
-                let levels = Levels::of_lists(levels, maps.value_offsets(), self.runs);
-                self.put(maps.entries(), Some(&levels))
-            }
-            _ => {
-                const STRANGE: EncodeError =
-                    EncodeError::Internal("a column of a type that pages are not made of");
+            Data::Texts(texts) => {
                 let chunk = self.chunks.next().ok_or(STRANGE)?;
-                let values = values::of(array, &mut self.gathered).ok_or(STRANGE)?;
+                let nulls = levels::repeated_nulls(texts.nulls.as_ref(), self.runs);
+                let place = Place {
+                    rows: self.rows,
+                    levels,
+                    nulls: nulls.as_ref(),
+                    repeats: Repeats::new(self.runs, levels, texts.nulls.as_ref()),
+                };
+                Ok(chunk.page(self.tools, &place, Values::Texts(texts.page))?)
+            }
+            Data::Array(array) => {
+                let chunk = self.chunks.next().ok_or(STRANGE)?;
+                let numbers = values::of(&array, &mut self.gathered).ok_or(STRANGE)?;
                 let nulls = levels::repeated_nulls(array.nulls(), self.runs);
                 let place = Place {
                     rows: self.rows,
@@ -211,11 +211,13 @@ impl Pages<'_> {
                     nulls: nulls.as_ref(),
                     repeats: Repeats::new(self.runs, levels, array.nulls()),
                 };
-                Ok(chunk.page(self.tools, &place, &values)?)
+                Ok(chunk.page(self.tools, &place, Values::Numbers(numbers))?)
             }
         }
     }
 }
+
+const STRANGE: EncodeError = EncodeError::Internal("a column of a type that pages are not made of");
 
 /// Appends a number, seven bits a byte.
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {

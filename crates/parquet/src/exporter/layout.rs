@@ -318,7 +318,7 @@ impl Layout {
     /// What was repaired since the last time.
     pub fn take_repairs(&mut self) -> Repairs {
         let mut repairs = std::mem::take(&mut self.repairs);
-        repairs.add(std::mem::take(&mut self.walker.repairs));
+        repairs.add(self.walker.take_repairs());
         repairs
     }
 }

@@ -33,10 +33,10 @@ impl Bounds {
     }
 
     /// Of numbers of this type: integers as they are, doubles as their bits. NaN is above nothing and below nothing.
-    pub fn of_numbers(physical: Type, values: &[i64]) -> Option<Self> {
+    pub fn of_numbers(physical: Type, mut values: impl Iterator<Item = i64>) -> Option<Self> {
         match physical {
             Type::DOUBLE => {
-                let numbers = values.iter().map(|bits| f64::from_bits(*bits as u64));
+                let numbers = values.map(|bits| f64::from_bits(bits as u64));
                 let numbers = numbers.filter(|value| !value.is_nan());
                 let (least, greatest) = numbers
                     .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
@@ -47,10 +47,11 @@ impl Bounds {
                 (least <= greatest).then(|| Self::Double(signed(least, -0.0), signed(greatest, 0.0)))
             }
             _ => {
-                let (mut least, mut greatest) = (*values.first()?, *values.first()?);
+                let first = values.next()?;
+                let (mut least, mut greatest) = (first, first);
                 for value in values {
-                    least = least.min(*value);
-                    greatest = greatest.max(*value);
+                    least = least.min(value);
+                    greatest = greatest.max(value);
                 }
                 Some(match physical {
                     Type::INT32 => Self::Int(least as i32, greatest as i32),
@@ -185,8 +186,7 @@ mod tests {
     #[test]
     fn bounds_of_doubles() {
         let of = |values: &[f64]| {
-            let bits: Vec<i64> = values.iter().map(|value| value.to_bits() as i64).collect();
-            Bounds::of_numbers(Type::DOUBLE, &bits)
+            Bounds::of_numbers(Type::DOUBLE, values.iter().map(|value| value.to_bits() as i64))
         };
         assert_eq!(of(&[f64::NAN]), None);
         assert_eq!(of(&[1.0, f64::NAN, -2.0]), Some(Bounds::Double(-2.0, 1.0)));

@@ -13,6 +13,13 @@ pub(crate) fn width(most: u32) -> u32 {
     32 - most.leading_zeros()
 }
 
+/// Appends places in a dictionary of `values`, as a page has them.
+pub(crate) fn put_places(out: &mut Vec<u8>, places: &[u32], values: usize) {
+    let width = width((values.max(1) - 1) as u32);
+    out.push(width as u8);
+    put(out, places, width);
+}
+
 /// Appends `values`, each of which has at most `width` bits.
 pub(crate) fn put<T: Copy + PartialEq + Into<u32>>(out: &mut Vec<u8>, values: &[T], width: u32) {
     let least = RUN.max(RUN_BITS.div_ceil(width.max(1) as usize));
