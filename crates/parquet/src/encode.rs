@@ -1,7 +1,7 @@
 //! OTLP bytes to Parquet: walk a request, push rows into columns, write columns into a file.
 //!
 //! In the order of a row's way: `walk` reads requests, `source`, `attributes`, `keys` and `json` what their rows are made of;
-//! `logs`, `spans`, `metrics` and `points` are the tables; `column` and `text` have what they are made of, with `interned` and
+//! `logs`, `spans`, `metrics` and `points` are the tables; `column`, `number` and `text` have what they are made of, with `interned` and
 //! `dictionary` for texts that come again; `file` writes them, with `pages`, or the parquet crate's own writer.
 
 mod attributes;
@@ -13,6 +13,7 @@ mod json;
 mod keys;
 mod logs;
 mod metrics;
+mod number;
 mod pages;
 mod points;
 mod promote;
@@ -21,6 +22,7 @@ mod spans;
 mod table;
 mod text;
 mod times;
+mod validity;
 mod walk;
 
 #[cfg(test)]

@@ -62,20 +62,31 @@ impl Reading {
 /// A list of attributes. Kept and filled again, so that it allocates nothing once it has grown.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// Numbers of [`Keys`].
-    pub keys: Vec<u32>,
+    pairs: Vec<Pair>,
     pub types: Vec<u8>,
-    /// Integers, the bits of doubles, booleans; 0 for what has a text.
-    numbers: Vec<u64>,
     texts: Vec<u8>,
-    text_ends: Vec<u32>,
     /// The key that is expected next.
     guess: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    /// The key's number.
+    key: u32,
+    text_end: u32,
+    /// An integer, the bits of a double, a boolean; 0 for what has a text.
+    number: u64,
 }
 
 impl Pairs {
     pub fn len(&self) -> usize {
         self.types.len()
+    }
+
+    /// The numbers of the keys, in order.
+    #[inline]
+    pub fn keys(&self) -> impl Iterator<Item = u32> {
+        self.pairs.iter().map(|pair| pair.key)
     }
 
     /// Bytes a row with these takes before it is encoded.
@@ -88,15 +99,15 @@ impl Pairs {
     pub fn text(&self, index: usize) -> &[u8] {
         let start = match index {
             0 => 0,
-            _ => self.text_ends[index - 1] as usize,
+            _ => self.pairs[index - 1].text_end as usize,
         };
-        &self.texts[start..self.text_ends[index] as usize]
+        &self.texts[start..self.pairs[index].text_end as usize]
     }
 
     /// The bits of a number; 0 for a text.
     #[inline]
     pub fn number(&self, index: usize) -> u64 {
-        self.numbers[index]
+        self.pairs[index].number
     }
 
     /// A value as a text, which is written into `scratch` where it is a number.
@@ -105,13 +116,13 @@ impl Pairs {
         match self.types[index] {
             kind::INT => {
                 scratch.clear();
-                write_int(scratch, self.numbers[index] as i64);
+                write_int(scratch, self.pairs[index].number as i64);
                 scratch
             }
-            kind::BOOL => bool_text(self.numbers[index] != 0),
+            kind::BOOL => bool_text(self.pairs[index].number != 0),
             kind::DOUBLE => {
                 scratch.clear();
-                write_double(scratch, f64::from_bits(self.numbers[index]));
+                write_double(scratch, f64::from_bits(self.pairs[index].number));
                 scratch
             }
             _ => self.text(index),
@@ -120,7 +131,7 @@ impl Pairs {
 
     /// The service's name, if it is there and a string.
     pub fn service_name(&self) -> Option<&[u8]> {
-        let index = self.keys.iter().position(|key| *key == SERVICE_NAME)?;
+        let index = self.keys().position(|key| key == SERVICE_NAME)?;
         (self.types[index] == kind::STRING).then(|| self.text(index))
     }
 
@@ -128,12 +139,10 @@ impl Pairs {
     #[inline]
     pub fn begin(&mut self, keys: &mut Keys) {
         keys.begin_list();
-        self.guess = self.keys.first().copied().unwrap_or_default();
-        self.keys.clear();
+        self.guess = self.pairs.first().map_or(0, |pair| pair.key);
+        self.pairs.clear();
         self.types.clear();
-        self.numbers.clear();
         self.texts.clear();
-        self.text_ends.clear();
     }
 
     /// Takes an attribute, unless its key is there already.
@@ -149,11 +158,10 @@ impl Pairs {
         let Some(key) = keys.next(key, self.guess, repairs) else {
             return;
         };
-        if let Some(before) = self.keys.last() {
-            *keys.after(*before) = key;
+        if let Some(before) = self.pairs.last() {
+            *keys.after(before.key) = key;
         }
         self.guess = *keys.after(key);
-        self.keys.push(key);
         let (kind, number) = match any.and_then(scalar) {
             Some(Scalar::Text(text)) => {
                 push_text(&mut self.texts, text, repairs);
@@ -163,8 +171,11 @@ impl Pairs {
             None => self.push_value(attribute, repairs),
         };
         self.types.push(kind);
-        self.numbers.push(number);
-        self.text_ends.push(self.texts.len() as u32);
+        self.pairs.push(Pair {
+            key,
+            text_end: self.texts.len() as u32,
+            number,
+        });
     }
 
     /// Takes a value of any kind.

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, MapArray, PrimitiveArray, StructArray};
-use arrow_buffer::{BooleanBufferBuilder, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_array::{Array, ArrayRef, ListArray, MapArray, StructArray};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 
 use super::attributes::Pairs;
 use super::file::FileSettings;
 use super::keys::Keys;
+use super::number::NumberColumn;
 use super::text::{TextColumn, Texts};
 
 /// How a batch ends.
@@ -26,8 +26,10 @@ pub(crate) struct Ending {
 /// What a column has in a batch.
 #[derive(Debug)]
 pub(crate) enum Data {
+    Numbers(NumberColumn),
+    /// Texts for Arrow.
     Array(ArrayRef),
-    /// Of our own encoder, to which alone it means something.
+    /// Texts of our own encoder, to which alone they mean something.
     Texts(TextColumn),
     Structs(Columns),
     Lists(Lists),
@@ -40,12 +42,13 @@ pub(crate) struct Lists {
     pub ends: OffsetBuffer<i32>,
     pub elements: Box<Data>,
     /// Elements are structs of a key and a value, and the lists are maps.
-    maps: bool,
+    pub maps: bool,
 }
 
 impl Data {
     pub fn data_type(&self) -> DataType {
         match self {
+            Self::Numbers(numbers) => numbers.data_type(),
             Self::Array(array) => array.data_type().clone(),
             Self::Texts(_) => TextColumn::TYPE,
             Self::Structs(columns) => DataType::Struct(Fields::from(columns.fields.as_slice())),
@@ -57,6 +60,7 @@ impl Data {
     fn into_array(self) -> Result<ArrayRef, ArrowError> {
         const STRANGE: &str = "texts of our own pages cannot be had as an array";
         Ok(match self {
+            Self::Numbers(numbers) => numbers.into_array(),
             Self::Array(array) => array,
             Self::Texts(_) => return Err(ArrowError::InvalidArgumentError(STRANGE.to_owned())),
             Self::Structs(columns) => {
@@ -68,7 +72,13 @@ impl Data {
                 match lists.maps {
                     true => {
                         let entries = elements.as_struct().clone();
-                        Arc::new(MapArray::try_new(lists.element, lists.ends, entries, None, false)?)
+                        Arc::new(MapArray::try_new(
+                            lists.element,
+                            lists.ends,
+                            entries,
+                            None,
+                            false,
+                        )?)
                     }
                     false => Arc::new(ListArray::try_new(lists.element, lists.ends, elements, None)?),
                 }
@@ -123,97 +133,6 @@ fn field(id: i32, name: &str, data: &Data, nullable: bool) -> Field {
     let key = parquet::arrow::PARQUET_FIELD_ID_META_KEY.to_owned();
     let metadata = std::collections::HashMap::from([(key, id.to_string())]);
     Field::new(name, data.data_type(), nullable).with_metadata(metadata)
-}
-
-/// Numbers, some of which may be absent.
-#[derive(Debug)]
-pub(crate) struct Numbers<T: ArrowPrimitiveType> {
-    values: Vec<T::Native>,
-    nulls: NullBufferBuilder,
-}
-
-pub(crate) type Longs = Numbers<Int64Type>;
-pub(crate) type Ints = Numbers<Int32Type>;
-pub(crate) type Doubles = Numbers<Float64Type>;
-
-impl<T: ArrowPrimitiveType> Default for Numbers<T> {
-    fn default() -> Self {
-        Self {
-            values: Vec::new(),
-            nulls: NullBufferBuilder::new(0),
-        }
-    }
-}
-
-impl<T: ArrowPrimitiveType> Numbers<T> {
-    #[inline]
-    pub fn push(&mut self, value: T::Native) {
-        self.values.push(value);
-        self.nulls.append_non_null();
-    }
-
-    #[inline]
-    pub fn push_option(&mut self, value: Option<T::Native>) {
-        self.values.push(value.unwrap_or_default());
-        self.nulls.append(value.is_some());
-    }
-
-    /// Adds what is absent up to `rows`.
-    #[inline]
-    pub fn pad(&mut self, rows: usize) {
-        let missing = rows - self.values.len();
-        if missing > 0 {
-            self.nulls.append_n_nulls(missing);
-            self.values.resize(rows, T::Native::default());
-        }
-    }
-
-    pub fn finish(&mut self) -> Data {
-        Data::Array(Arc::new(self.finish_array()))
-    }
-
-    pub fn finish_array(&mut self) -> PrimitiveArray<T> {
-        let room = self.values.len();
-        let values = std::mem::replace(&mut self.values, Vec::with_capacity(room));
-        PrimitiveArray::new(ScalarBuffer::from(values), self.nulls.finish())
-    }
-}
-
-/// Booleans, some of which may be absent.
-#[derive(Debug)]
-pub(crate) struct Booleans {
-    values: BooleanBufferBuilder,
-    nulls: NullBufferBuilder,
-}
-
-impl Default for Booleans {
-    fn default() -> Self {
-        Self {
-            values: BooleanBufferBuilder::new(0),
-            nulls: NullBufferBuilder::new(0),
-        }
-    }
-}
-
-impl Booleans {
-    pub fn push_option(&mut self, value: Option<bool>) {
-        self.values.append(value.unwrap_or_default());
-        self.nulls.append(value.is_some());
-    }
-
-    /// Adds what is absent up to `rows`.
-    pub fn pad(&mut self, rows: usize) {
-        let missing = rows - self.values.len();
-        self.nulls.append_n_nulls(missing);
-        self.values.append_n(missing, false);
-    }
-
-    pub fn finish(&mut self) -> Data {
-        Data::Array(Arc::new(BooleanArray::new(
-            self.values.finish(),
-            self.nulls.finish(),
-        )))
-    }
 }
 
 /// Where the lists of rows end in the column of their elements.
@@ -296,13 +215,13 @@ impl Maps {
 
     #[inline]
     pub fn push(&mut self, pairs: &Pairs, keys: &Keys) {
-        for (index, key) in pairs.keys.iter().enumerate() {
-            let hint = *key as usize;
+        for (index, key) in pairs.keys().enumerate() {
+            let hint = key as usize;
             if hint >= self.hints.len() {
                 self.hints.resize(hint + 1, [0; 2]);
             }
             let [key_hint, value_hint] = &mut self.hints[hint];
-            self.keys.push_hinted(keys.text(*key), key_hint);
+            self.keys.push_hinted(keys.text(key), key_hint);
             let value = pairs.value(index, &mut self.scratch);
             self.values.push_hinted(value, value_hint);
         }

@@ -17,8 +17,8 @@ pub(crate) struct Dictionary {
     ends: Vec<u32>,
     /// Half of a hash and a place plus one; 0 is a free slot. Never more than half full.
     slots: Vec<(u32, u32)>,
-    /// Seeded at random, so that nobody can choose texts that fall into one slot.
-    hasher: RandomState,
+    /// Drawn at random, so that nobody can choose texts that fall into one slot.
+    seeds: [u64; 2],
 }
 
 /// Where a text belongs that is not there yet.
@@ -33,7 +33,7 @@ impl Default for Dictionary {
             bytes: Vec::new(),
             ends: Vec::new(),
             slots: Vec::new(),
-            hasher: RandomState::new(),
+            seeds: seeds(),
         }
     }
 }
@@ -76,7 +76,7 @@ impl Dictionary {
         if self.ends.len() * 2 >= self.slots.len() {
             self.grow();
         }
-        let hash = self.hasher.hash_one(text) as u32;
+        let hash = hash(self.seeds, text);
         let mask = self.slots.len() - 1;
         let mut slot = hash as usize & mask;
         loop {
@@ -113,11 +113,54 @@ impl Dictionary {
 
     /// Forgets all texts, and the memory of a table that had many; its page.
     pub fn take(&mut self) -> Vec<u8> {
-        let hasher = self.hasher.clone();
-        let taken = std::mem::take(self);
-        self.hasher = hasher;
-        taken.bytes
+        self.ends = Vec::new();
+        self.slots = Vec::new();
+        std::mem::take(&mut self.bytes)
     }
+}
+
+fn seeds() -> [u64; 2] {
+    let random = RandomState::new();
+    [random.hash_one(0u8), random.hash_one(1u8)]
+}
+
+/// Both halves of a product: every bit of either factor is in it.
+#[inline]
+fn fold(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Made for texts of a few bytes, which are read in two loads: a general hash takes longer than all else that is done with them.
+#[inline]
+fn hash([one, other]: [u64; 2], text: &[u8]) -> u32 {
+    let mut state = other ^ text.len() as u64;
+    let (first, last) = match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+        (Some(first), Some(last)) => {
+            if let Some(middle) = text.get(8..text.len() - 8) {
+                for chunk in middle.chunks(8) {
+                    let word = chunk
+                        .iter()
+                        .rev()
+                        .fold(0, |word, byte| word << 8 | u64::from(*byte));
+                    let word = chunk
+                        .first_chunk()
+                        .map_or(word, |chunk| u64::from_le_bytes(*chunk));
+                    state = fold(state ^ word, one);
+                }
+            }
+            (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
+        }
+        _ => match (text.first_chunk::<4>(), text.last_chunk::<4>()) {
+            (Some(first), Some(last)) => (
+                u32::from_le_bytes(*first).into(),
+                u32::from_le_bytes(*last).into(),
+            ),
+            _ => (text.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
+        },
+    };
+    let folded = fold(first ^ one, last ^ state);
+    (folded >> 32) as u32 ^ folded as u32
 }
 
 /// Appends a text with its length before it.
@@ -165,8 +208,7 @@ pub(crate) struct Integers {
     values: Vec<i64>,
     /// A place plus one; 0 is a free slot. Never more than half full.
     slots: Vec<u32>,
-    /// An odd number drawn at random.
-    seed: u64,
+    seeds: [u64; 2],
 }
 
 impl Default for Integers {
@@ -174,7 +216,7 @@ impl Default for Integers {
         Self {
             values: Vec::new(),
             slots: Vec::new(),
-            seed: RandomState::new().hash_one(0u8) | 1,
+            seeds: seeds(),
         }
     }
 }
@@ -191,8 +233,7 @@ impl Integers {
 
     #[inline]
     fn slot(&self, value: i64) -> usize {
-        let product = u128::from(value as u64 ^ self.seed.rotate_left(32)) * u128::from(self.seed);
-        (product as u64 ^ (product >> 64) as u64) as usize & (self.slots.len() - 1)
+        fold(value as u64 ^ self.seeds[0], self.seeds[1]) as usize & (self.slots.len() - 1)
     }
 
     /// The place of a number, which is given one if it has none.

@@ -34,6 +34,10 @@ pub(crate) const ROW_GROUP_ROWS: usize = 128 << 10;
 /// Encoded bytes of a row group that are held until it is written: wide rows make smaller row groups.
 pub(crate) const ROW_GROUP_BYTES: usize = 32 << 20;
 
+/// Memory of a row group, pages and dictionaries with their tables: many columns with many values make smaller row groups, so
+/// that a file at its worst has this and the rows that wait.
+pub(crate) const ROW_GROUP_MEMORY: usize = 64 << 20;
+
 /// Values of these columns rarely occur twice: a dictionary of them is work for nothing.
 pub(crate) const UNIQUE: &[&str] = &["trace_id", "span_id", "parent_span_id"];
 
@@ -45,6 +49,9 @@ pub(crate) const TIMES: &[&str] = &[
     "end_time_unix_nano",
     "duration_nano",
 ];
+
+/// What is looked for by its exact text: these columns have a Bloom filter for each row group.
+pub(crate) const FILTERED: &[&str] = &["trace_id", "service_name"];
 
 /// What a schema of this crate is called in the files' metadata; raised when columns change their meaning.
 pub(crate) const SCHEMA_VERSION: &str = "1";
@@ -102,6 +109,11 @@ impl FileSettings {
         for name in UNIQUE {
             properties = properties.set_column_dictionary_enabled(column(name), false);
         }
+        for name in FILTERED {
+            properties = properties
+                .set_column_bloom_filter_enabled(column(name), true)
+                .set_column_bloom_filter_max_ndv(column(name), ROW_GROUP_ROWS as u64);
+        }
         for name in TIMES {
             properties = properties
                 .set_column_dictionary_enabled(column(name), false)
@@ -124,6 +136,8 @@ pub(crate) struct TableFile<W: Write + Send> {
     waiting_rows: usize,
     waiting_bytes: usize,
     written_rows: u64,
+    /// Bytes of rows that are encoded, as they were counted when they waited.
+    encoded_from: u64,
 }
 
 impl<W: Write + Send> TableFile<W> {
@@ -154,6 +168,7 @@ impl<W: Write + Send> TableFile<W> {
             waiting_rows: 0,
             waiting_bytes: 0,
             written_rows: 0,
+            encoded_from: 0,
         })
     }
 
@@ -181,11 +196,13 @@ impl<W: Write + Send> TableFile<W> {
         repairs.invalid_texts += ending.invalid_texts;
         match &mut self.writer {
             Writer::Own(writer) => writer.write(columns, self.waiting_rows, ending.row_group)?,
-            Writer::Arrow(writer) => {
-                writer.write(&RecordBatch::try_new(self.schema.clone(), columns.into_arrays()?)?)?
-            }
+            Writer::Arrow(writer) => writer.write(&RecordBatch::try_new(
+                self.schema.clone(),
+                columns.into_arrays()?,
+            )?)?,
         }
         self.written_rows += self.waiting_rows as u64;
+        self.encoded_from += self.waiting_bytes as u64;
         self.waiting_rows = 0;
         self.waiting_bytes = 0;
         Ok(())
@@ -198,12 +215,16 @@ impl<W: Write + Send> TableFile<W> {
 
     /// Roughly what the file would have if it ended now: what is written, and what the row group at hand amounts to.
     pub fn estimated_bytes(&self) -> u64 {
-        let waiting = self.waiting_bytes / WAITING_PART;
         let encoded = match &self.writer {
             Writer::Own(writer) => writer.bytes_written() + writer.in_progress_bytes(),
             Writer::Arrow(writer) => writer.bytes_written() + writer.in_progress_size(),
+        } as u64;
+        // What waits will shrink as what came before it did.
+        let waiting = match self.encoded_from {
+            0 => self.waiting_bytes as u64 / WAITING_PART,
+            from => (u128::from(encoded) * self.waiting_bytes as u128 / u128::from(from)) as u64,
         };
-        (encoded + waiting) as u64
+        encoded + waiting
     }
 
     /// Bytes of memory it holds.
@@ -227,8 +248,8 @@ impl<W: Write + Send> TableFile<W> {
     }
 }
 
-/// Rows take about this part of their OTLP and maps once they are encoded.
-const WAITING_PART: usize = 10;
+/// Rows take about this part of their OTLP once they are encoded, as long as it is not known better.
+const WAITING_PART: u64 = 10;
 
 impl<W: Write + Send> std::fmt::Debug for TableFile<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -183,7 +183,8 @@ impl Interned {
         };
         ending.invalid_texts += std::mem::take(&mut self.repaired);
         let (texts, bounds) = page;
-        let (dictionary_bytes, memory_bytes) = (self.dictionary.bytes().len(), self.dictionary.memory_bytes());
+        let (dictionary_bytes, memory_bytes) =
+            (self.dictionary.bytes().len(), self.dictionary.memory_bytes());
         let mut dictionary = None;
         if ending.row_group {
             let values = self.dictionary.len();

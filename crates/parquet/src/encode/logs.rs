@@ -3,8 +3,9 @@
 use sluice_wire::{Fields, LogRecord};
 
 use super::attributes::{Reading, kind, write_value};
-use super::column::{Columns, Ending, Ints, Longs};
+use super::column::{Columns, Ending};
 use super::file::FileSettings;
+use super::number::{Ints, Longs};
 use super::source::{Source, SourceColumns};
 use super::text::Texts;
 use super::times::Times;

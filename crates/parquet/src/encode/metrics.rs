@@ -3,8 +3,9 @@
 use sluice_wire::{Fields, Metric, MetricData};
 
 use super::attributes::{Pairs, Reading};
-use super::column::{Booleans, Columns, Data, Doubles, Ending, Ends, Ints, Longs, Maps};
+use super::column::{Columns, Data, Ending, Ends, Maps};
 use super::file::FileSettings;
+use super::number::{Booleans, Doubles, Ints, Longs};
 use super::source::{Source, SourceColumns};
 use super::text::Texts;
 use super::times::Times;

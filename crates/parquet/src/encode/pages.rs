@@ -1,22 +1,22 @@
-//! A Parquet file from arrays, page by page: what `ArrowWriter` does, for the few shapes of column that the tables have.
+//! A Parquet file from columns, page by page: what `ArrowWriter` does, for the few shapes of column that the tables have.
 //!
 //! It is quicker because it does less: each value is looked up once, values that many rows share are looked up once for all of
 //! them, bounds are those of a page's distinct values, the bits that say what is null become levels as they are, and
 //! the compressor is kept. Footer, indexes and heads of pages are written by the parquet crate, into which the columns
 //! are spliced.
 //!
-//! In the order of a value's way: `values` finds a number in its array, `levels` says which row a value belongs to, `numbers` decides
-//! how numbers are written (texts know already), `chunk` makes pages with `hybrid` and `delta`, and `footer` says what is in them.
+//! In the order of a value's way: `levels` says which row it belongs to, `numbers` decides how numbers are written (texts know
+//! already), `chunk` makes pages with `hybrid` and `delta`, and `footer` says what is in them, with `filter`.
 
 mod bounds;
 mod chunk;
 mod delta;
+mod filter;
 mod footer;
 mod hybrid;
 mod levels;
 mod numbers;
 mod repeats;
-mod values;
 
 #[cfg(test)]
 mod tests;
@@ -34,12 +34,12 @@ use parquet::file::writer::SerializedFileWriter;
 
 use super::EncodeError;
 use super::column::{Columns, Data};
-use super::file::{BATCH_ROWS, ROW_GROUP_BYTES, ROW_GROUP_ROWS, TIMES};
+use super::file::{BATCH_ROWS, FILTERED, ROW_GROUP_BYTES, ROW_GROUP_MEMORY, ROW_GROUP_ROWS, TIMES};
 pub(crate) use bounds::Bounds;
 use chunk::{Chunk, Place, Values};
+use filter::Filter;
 use levels::Levels;
 use repeats::Repeats;
-use values::Gathered;
 
 /// What the columns of a file use one after the other.
 pub(crate) struct Tools {
@@ -99,8 +99,13 @@ impl<W: Write + Send> PageWriter<W> {
         };
         let chunk = |column: &parquet::schema::types::ColumnDescPtr| {
             let path = column.path();
-            let unique = TIMES.iter().any(|name| path.parts() == [*name]);
-            Chunk::new(column.clone(), properties.compression(path), unique)
+            let among = |names: &[&str]| names.iter().any(|name| path.parts() == [*name]);
+            Chunk::new(
+                column.clone(),
+                properties.compression(path),
+                among(TIMES),
+                Filter::new(among(FILTERED)),
+            )
         };
         Ok(Self {
             chunks: schema.columns().iter().map(chunk).collect(),
@@ -114,6 +119,7 @@ impl<W: Write + Send> PageWriter<W> {
     pub fn is_row_group_full(&self, rows: usize, bytes: usize) -> bool {
         self.rows + rows + BATCH_ROWS > ROW_GROUP_ROWS
             || self.in_progress_bytes() + bytes / 2 >= ROW_GROUP_BYTES
+            || self.memory_bytes() + bytes >= ROW_GROUP_MEMORY
     }
 
     /// Adds rows, as one page a column; `last`: the row group ends with them.
@@ -121,7 +127,6 @@ impl<W: Write + Send> PageWriter<W> {
         let mut pages = Pages {
             chunks: self.chunks.iter_mut(),
             tools: &mut self.tools,
-            gathered: Gathered::default(),
             rows,
             runs: &[],
         };
@@ -172,7 +177,6 @@ impl<W: Write + Send> PageWriter<W> {
 struct Pages<'a> {
     chunks: std::slice::IterMut<'a, Chunk>,
     tools: &'a mut Tools,
-    gathered: Gathered,
     rows: usize,
     /// How many rows have each value, or each list, of the column at hand; one each, if empty.
     runs: &'a [u32],
@@ -187,7 +191,10 @@ impl Pages<'_> {
                 fields.try_for_each(|field| self.put(field, levels))
             }
             Data::Lists(lists) => {
-                let levels = Levels::of_lists(levels, &lists.ends, self.runs);
+                let levels = match (levels, lists.maps) {
+                    (None, true) => Levels::of_maps(&lists.ends, self.runs),
+                    _ => Levels::of_lists(levels, &lists.ends, self.runs),
+                };
                 self.put(*lists.elements, Some(&levels))
             }
             Data::Texts(texts) => {
@@ -201,18 +208,18 @@ impl Pages<'_> {
                 };
                 Ok(chunk.page(self.tools, &place, Values::Texts(texts.page))?)
             }
-            Data::Array(array) => {
+            Data::Numbers(numbers) => {
                 let chunk = self.chunks.next().ok_or(STRANGE)?;
-                let numbers = values::of(&array, &mut self.gathered).ok_or(STRANGE)?;
-                let nulls = levels::repeated_nulls(array.nulls(), self.runs);
+                let nulls = levels::repeated_nulls(numbers.nulls.as_ref(), self.runs);
                 let place = Place {
                     rows: self.rows,
                     levels,
                     nulls: nulls.as_ref(),
-                    repeats: Repeats::new(self.runs, levels, array.nulls()),
+                    repeats: Repeats::new(self.runs, levels, numbers.nulls.as_ref()),
                 };
-                Ok(chunk.page(self.tools, &place, Values::Numbers(numbers))?)
+                Ok(chunk.page(self.tools, &place, Values::Numbers(&numbers.values))?)
             }
+            Data::Array(_) => Err(STRANGE),
         }
     }
 }

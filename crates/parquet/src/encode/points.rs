@@ -1,12 +1,12 @@
 //! The tables of data points: `metrics_number`, `metrics_histogram`, `metrics_exp_histogram`, `metrics_summary`.
 
-use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int64Type};
 use sluice_wire::{Field, Fields};
 
 use super::attributes::Reading;
-use super::column::{self, Columns, Data, Doubles, Ending, Ends, Ints, Longs};
+use super::column::{Columns, Data, Ending, Ends};
 use super::file::FileSettings;
 use super::metrics::{MetricSource, Numbers, PointColumns};
+use super::number::{self, Doubles, Ints, Longs, Number};
 use super::source::Source;
 
 /// Wire types, as in the encoding's specification.
@@ -136,22 +136,22 @@ impl Totals {
 
 /// Lists of numbers, one a row.
 #[derive(Debug)]
-struct Lists<T: ArrowPrimitiveType> {
+struct Lists<T: Number> {
     ends: Ends,
-    values: column::Numbers<T>,
+    values: number::Numbers<T>,
 }
 
-impl<T: ArrowPrimitiveType> Default for Lists<T> {
+impl<T: Number> Default for Lists<T> {
     fn default() -> Self {
         Self {
             ends: Ends::default(),
-            values: column::Numbers::default(),
+            values: number::Numbers::default(),
         }
     }
 }
 
-impl<T: ArrowPrimitiveType> Lists<T> {
-    fn push(&mut self, values: impl Iterator<Item = T::Native>) {
+impl<T: Number> Lists<T> {
+    fn push(&mut self, values: impl Iterator<Item = T>) {
         let mut count = 0;
         for value in values {
             self.values.push(value);
@@ -170,8 +170,8 @@ impl<T: ArrowPrimitiveType> Lists<T> {
 pub(crate) struct HistogramPoints {
     point: PointColumns,
     totals: Totals,
-    bucket_counts: Lists<Int64Type>,
-    explicit_bounds: Lists<Float64Type>,
+    bucket_counts: Lists<i64>,
+    explicit_bounds: Lists<f64>,
 }
 
 impl HistogramPoints {
@@ -213,7 +213,7 @@ impl HistogramPoints {
 #[derive(Debug, Default)]
 struct Buckets {
     offset: Ints,
-    counts: Lists<Int64Type>,
+    counts: Lists<i64>,
 }
 
 impl Buckets {

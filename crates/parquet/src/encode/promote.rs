@@ -1,11 +1,10 @@
 //! Attributes that have a column of their own, beside their place in the map.
 
-use arrow_array::types::{Float64Type, Int64Type};
-
 use super::attributes::{Pairs, kind};
-use super::column::{Booleans, Columns, Ending, Numbers};
+use super::column::{Columns, Ending};
 use super::file::FileSettings;
 use super::keys::Keys;
+use super::number::{Booleans, Doubles, Longs};
 use super::text::Texts;
 
 /// Where an attribute is looked for.
@@ -50,8 +49,8 @@ pub struct Promotion {
 #[derive(Debug)]
 enum Values {
     String(Texts),
-    Int(Numbers<Int64Type>),
-    Double(Numbers<Float64Type>),
+    Int(Longs),
+    Double(Doubles),
     Bool(Booleans),
 }
 
@@ -93,15 +92,14 @@ fn field_id(column: &str) -> i32 {
 impl PromotedColumns {
     pub fn new(settings: &FileSettings) -> Self {
         let promotions = &settings.promotions;
-        let alike = |one: &Promotion, other: &Promotion| {
-            one.level == other.level && one.attribute == other.attribute
-        };
+        let alike =
+            |one: &Promotion, other: &Promotion| one.level == other.level && one.attribute == other.attribute;
         let column = |(index, promotion): (usize, &Promotion)| Promoted {
             id: field_id(&promotion.column),
             values: match promotion.column_type {
                 ColumnType::String => Values::String(Texts::new(settings)),
-                ColumnType::Int => Values::Int(Numbers::default()),
-                ColumnType::Double => Values::Double(Numbers::default()),
+                ColumnType::Int => Values::Int(Longs::default()),
+                ColumnType::Double => Values::Double(Doubles::default()),
                 ColumnType::Bool => Values::Bool(Booleans::default()),
             },
             next: (index + 1..promotions.len())
@@ -126,9 +124,9 @@ impl PromotedColumns {
             self.first = Default::default();
             self.generation = keys.generation();
         }
-        for (index, key) in pairs.keys.iter().enumerate() {
-            let first = match self.first[level as usize].get(*key as usize) {
-                None | Some(First::Unknown) => self.find(level, *key, keys),
+        for (index, key) in pairs.keys().enumerate() {
+            let first = match self.first[level as usize].get(key as usize) {
+                None | Some(First::Unknown) => self.find(level, key, keys),
                 Some(known) => *known,
             };
             let mut next = match first {

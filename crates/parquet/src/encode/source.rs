@@ -3,11 +3,12 @@
 use sluice_wire::{Fields, ResourceItems, ScopeItems};
 
 use super::attributes::{Pairs, Reading, Repairs, push_text};
-use super::column::{Columns, Ending, Longs, Maps};
+use super::column::{Columns, Ending, Maps};
 use super::file::{FileSettings, PageEncoder};
 use super::keys::Keys;
-use super::text::Texts;
+use super::number::Longs;
 use super::promote::{Level, PromotedColumns};
+use super::text::Texts;
 
 /// A resource and one of its scopes.
 #[derive(Debug, Default)]
@@ -194,11 +195,7 @@ impl SourceColumns {
             "resource_dropped_attributes_count",
             self.resource_dropped.finish(),
         );
-        columns.put_nullable(
-            64,
-            "resource_schema_url",
-            self.resource_schema_url.finish(ending),
-        );
+        columns.put_nullable(64, "resource_schema_url", self.resource_schema_url.finish(ending));
         columns.put_nullable(65, "scope_name", self.scope_name.finish(ending));
         columns.put_nullable(66, "scope_version", self.scope_version.finish(ending));
         if self.settings.maps {

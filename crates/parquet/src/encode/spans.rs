@@ -3,8 +3,9 @@
 use sluice_wire::{Fields, Span};
 
 use super::attributes::Reading;
-use super::column::{Columns, Data, Ending, Ends, Ints, Longs, Maps};
+use super::column::{Columns, Data, Ending, Ends, Maps};
 use super::file::FileSettings;
+use super::number::{Ints, Longs};
 use super::source::{Source, SourceColumns};
 use super::text::Texts;
 use super::times::Times;

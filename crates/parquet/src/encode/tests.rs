@@ -319,10 +319,7 @@ fn promoted_attributes_have_columns() {
     assert_eq!(column("absent").null_count(), 2);
     let mut reversed = settings.clone();
     reversed.promotions.reverse();
-    let (one, other) = (
-        Table::Logs.schema(&settings),
-        Table::Logs.schema(&reversed),
-    );
+    let (one, other) = (Table::Logs.schema(&settings), Table::Logs.schema(&reversed));
     for field in one.fields() {
         assert_eq!(other.field_with_name(field.name()).unwrap(), &**field);
     }

@@ -1,7 +1,7 @@
 //! Columns of texts as they grow: for Arrow, or as our pages have them.
 
 use arrow_array::StringArray;
-use arrow_buffer::{Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 use std::sync::Arc;
 
@@ -9,19 +9,22 @@ use super::column::{Data, Ending};
 use super::dictionary::{self, put_text};
 use super::file::{FileSettings, PageEncoder};
 use super::interned::{Interned, TextPage};
+use super::validity::Validity;
 
 /// Texts, some of which may be absent.
 #[derive(Debug)]
 pub(crate) struct Texts {
-    nulls: NullBufferBuilder,
-    rows: usize,
+    validity: Validity,
     values: Values,
 }
 
 #[derive(Debug)]
 enum Values {
     /// What is pushed is believed to be UTF-8 and checked all at once at the end.
-    Arrow { bytes: Vec<u8>, ends: Vec<i32> },
+    Arrow {
+        bytes: Vec<u8>,
+        ends: Vec<i32>,
+    },
     Own(Box<Interned>),
 }
 
@@ -50,8 +53,7 @@ impl Texts {
 
     fn of(settings: &FileSettings, own: impl Fn() -> Interned) -> Self {
         Self {
-            nulls: NullBufferBuilder::new(0),
-            rows: 0,
+            validity: Validity::default(),
             values: match settings.encoder {
                 PageEncoder::Own => Values::Own(Box::new(own())),
                 PageEncoder::Arrow => Values::Arrow {
@@ -64,8 +66,7 @@ impl Texts {
 
     #[inline]
     pub fn push(&mut self, text: &[u8]) {
-        self.rows += 1;
-        self.nulls.append_non_null();
+        self.validity.push_present();
         match &mut self.values {
             Values::Own(own) => own.push(text),
             Values::Arrow { bytes, ends } => {
@@ -81,8 +82,7 @@ impl Texts {
     pub fn push_hinted(&mut self, text: &[u8], hint: &mut u32) {
         match &mut self.values {
             Values::Own(own) => {
-                self.rows += 1;
-                self.nulls.append_non_null();
+                self.validity.push_present();
                 own.push_hinted(text, hint);
             }
             Values::Arrow { .. } => self.push(text),
@@ -91,8 +91,7 @@ impl Texts {
 
     #[inline]
     pub fn push_absent(&mut self) {
-        self.rows += 1;
-        self.nulls.append_null();
+        self.validity.push_absent();
         if let Values::Arrow { bytes, ends } = &mut self.values {
             ends.push(bytes.len() as i32);
         }
@@ -137,12 +136,7 @@ impl Texts {
     /// Adds what is absent up to `rows`.
     #[inline]
     pub fn pad(&mut self, rows: usize) {
-        let missing = rows - self.rows;
-        if missing == 0 {
-            return;
-        }
-        self.rows = rows;
-        self.nulls.append_n_nulls(missing);
+        self.validity.pad(rows);
         if let Values::Arrow { bytes, ends } = &mut self.values {
             ends.resize(rows + 1, bytes.len() as i32);
         }
@@ -150,8 +144,7 @@ impl Texts {
 
     /// The column; no rows are left.
     pub fn finish(&mut self, ending: &mut Ending) -> Data {
-        let nulls = self.nulls.finish();
-        self.rows = 0;
+        let nulls = self.validity.finish();
         match &mut self.values {
             Values::Own(own) => Data::Texts(TextColumn {
                 nulls,

@@ -22,11 +22,14 @@ impl Bounds {
     pub fn of_texts<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let first = texts.next()?;
         let (mut least, mut greatest) = (first, first);
+        // Most texts are told from both by their first bytes.
+        let (mut least_prefix, mut greatest_prefix) = (prefix(first), prefix(first));
         for text in texts {
-            if text < least {
-                least = text;
-            } else if text > greatest {
-                greatest = text;
+            let prefix = prefix(text);
+            if prefix <= least_prefix && text < least {
+                (least, least_prefix) = (text, prefix);
+            } else if prefix >= greatest_prefix && text > greatest {
+                (greatest, greatest_prefix) = (text, prefix);
             }
         }
         Some(Self::Text(least.to_vec(), greatest.to_vec()))
@@ -116,6 +119,19 @@ impl Bounds {
             Self::Bool(least, greatest) => {
                 Statistics::boolean(Some(*least), Some(*greatest), None, nulls, false)
             }
+        }
+    }
+}
+
+/// The first bytes of a text as a number: texts are in the order of these numbers, where they differ.
+#[inline]
+fn prefix(text: &[u8]) -> u64 {
+    match text.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..text.len()].copy_from_slice(text);
+            u64::from_be_bytes(first)
         }
     }
 }

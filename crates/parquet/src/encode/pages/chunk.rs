@@ -11,6 +11,7 @@ use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 
 use super::bounds::Bounds;
+use super::filter::Filter;
 use super::footer::{PageBounds, Written};
 use super::levels::{self, Levels};
 use super::numbers::Numbers;
@@ -28,6 +29,7 @@ pub(crate) struct Chunk {
     dictionary: Option<DictionaryPage>,
     dictionary_bytes: usize,
     memory_bytes: usize,
+    filter: Filter,
     written: Pages,
 }
 
@@ -57,7 +59,7 @@ pub(crate) enum Values<'a> {
 
 impl Chunk {
     /// `unique`: numbers that rarely occur twice.
-    pub fn new(column: ColumnDescPtr, compression: Compression, unique: bool) -> Self {
+    pub fn new(column: ColumnDescPtr, compression: Compression, unique: bool, filter: Filter) -> Self {
         Self {
             compression,
             numbers: Numbers::new(column.physical_type(), unique),
@@ -65,6 +67,7 @@ impl Chunk {
             dictionary: None,
             dictionary_bytes: 0,
             memory_bytes: 0,
+            filter,
             written: Pages::new(),
         }
     }
@@ -96,7 +99,7 @@ impl Chunk {
         let present = repeats.map_or(length, Repeats::values);
         let count = place.levels.map_or(place.rows, Levels::len);
         let (encoding, bounds) = match values {
-            Values::Texts(of) => self.put_texts(tools, &mut page, repeats, of),
+            Values::Texts(of) => self.put_texts(tools, &mut page, repeats, of)?,
             Values::Numbers(numbers) => {
                 let bounded = place.levels.is_none();
                 self.numbers.put(tools, &mut page, repeats, numbers, bounded)
@@ -134,7 +137,7 @@ impl Chunk {
         page: &mut Vec<u8>,
         repeats: Option<&Repeats<'_>>,
         of: TextPage,
-    ) -> (Encoding, Option<Bounds>) {
+    ) -> Result<(Encoding, Option<Bounds>), ParquetError> {
         (self.dictionary_bytes, self.memory_bytes) = (of.dictionary_bytes, of.memory_bytes);
         self.dictionary = of.dictionary;
         let encoding = match (&of.texts, repeats) {
@@ -157,7 +160,13 @@ impl Chunk {
                 Encoding::PLAIN
             }
         };
-        (encoding, of.bounds)
+        if let PageTexts::Plain(plain, _) = &of.texts {
+            self.filter.insert(texts(plain))?;
+        }
+        if let Some(dictionary) = &self.dictionary {
+            self.filter.insert(texts(&dictionary.bytes))?;
+        }
+        Ok((encoding, of.bounds))
     }
 
     /// Bytes of memory it holds.
@@ -203,6 +212,7 @@ impl Chunk {
             bytes: bytes.len(),
             uncompressed: written.uncompressed,
             dictionary_bytes,
+            filter: self.filter.end(),
         };
         Ok((Bytes::from(bytes), result.result()?))
     }

@@ -1,6 +1,7 @@
 //! What the footer and the page index say of a column of a row group.
 
 use parquet::basic::{Compression, Encoding, Type};
+use parquet::bloom_filter::Sbbf;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
@@ -30,6 +31,7 @@ pub(crate) struct Written<'a> {
     pub bytes: usize,
     pub uncompressed: usize,
     pub dictionary_bytes: usize,
+    pub filter: Option<Sbbf>,
 }
 
 impl Written<'_> {
@@ -53,7 +55,7 @@ impl Written<'_> {
             bytes_written: self.bytes as u64,
             rows_written: self.rows,
             metadata,
-            bloom_filter: None,
+            bloom_filter: self.filter,
             column_index: index.flatten().map(ColumnIndexBuilder::build).transpose()?,
             offset_index: Some(self.locations.build()),
         };

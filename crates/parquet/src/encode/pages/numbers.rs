@@ -54,9 +54,8 @@ impl Numbers {
     ) -> (Encoding, Option<Bounds>) {
         let mut places = std::mem::take(&mut tools.places);
         // A page without numbers refers to no dictionary.
-        let found = self.plan == Plan::Dictionary
-            && !numbers.is_empty()
-            && self.look_up(numbers, &mut places);
+        let found =
+            self.plan == Plan::Dictionary && !numbers.is_empty() && self.look_up(numbers, &mut places);
         tools.places = places;
         if found {
             let bounds = bounded.then(|| self.bounds_of_places(tools)).flatten();

@@ -67,10 +67,7 @@ impl<'a> Repeats<'a> {
     pub fn expand_texts<'t>(&self, mut texts: impl Iterator<Item = &'t [u8]> + Clone, out: &mut Vec<u8>) {
         for (length, rows) in self.iter() {
             let start = out.len();
-            texts
-                .by_ref()
-                .take(length)
-                .for_each(|text| put_text(out, text));
+            texts.by_ref().take(length).for_each(|text| put_text(out, text));
             let end = out.len();
             (1..rows).for_each(|_| out.extend_from_within(start..end));
         }
