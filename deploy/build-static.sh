@@ -8,6 +8,8 @@
 # (Debian: gcc-aarch64-linux-gnu or gcc-x86-64-linux-gnu). musl needs zig and cargo-zigbuild instead
 # (pip install ziglang cargo-zigbuild), and cross-compiles with them from anywhere.
 #
+# PGO_PROFILE=FILE: a profile to be guided by (deploy/pgo.sh makes one).
+#
 # The flags are here and not in the configuration of cargo, because only what ships needs them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -36,6 +38,11 @@ triple=$machine-unknown-linux-$libc
 out=${CARGO_TARGET_DIR:-target}
 mkdir -p "$out/static/$arch"
 build=(--locked --profile dist --package "$package" --bin "$package" --target "$triple")
+
+flags=()
+if [ -n "${PGO_PROFILE:-}" ]; then
+    flags+=("-Cprofile-use=$(realpath --canonicalize-existing "$PGO_PROFILE")")
+fi
 
 if ! rustc --print target-libdir --target "$triple" | xargs test -d; then
     rustup target add "$triple"
@@ -66,12 +73,17 @@ __attribute__((constructor)) static void use_what_is_linked_in(void) {
 C
     linker=CARGO_TARGET_${variable^^}_LINKER
     export "$compiler_variable=$compiler" "$linker=$compiler"
-    # With --target, the flags do not reach build scripts and procedural macros.
-    export CARGO_ENCODED_RUSTFLAGS=-Ctarget-feature=+crt-static$'\x1f'-Clink-arg=$object
-    cargo build "${build[@]}"
+    flags+=(-Ctarget-feature=+crt-static "-Clink-arg=$object")
+    builder=build
 else
-    cargo zigbuild "${build[@]}"
+    builder=zigbuild
 fi
+# With --target, the flags do not reach build scripts and procedural macros.
+if [ ${#flags[@]} -gt 0 ]; then
+    CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f'; printf %s "${flags[*]}")
+    export CARGO_ENCODED_RUSTFLAGS
+fi
+cargo "$builder" "${build[@]}"
 
 binary=$out/static/$arch/$package
 cp "$out/$triple/dist/$package" "$binary"

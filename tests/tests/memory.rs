@@ -12,6 +12,7 @@ use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{Method, Request};
 use sluice_tests::{Answer, Cgroup, Config, Gateway, Kind, Sink, eventually, post, sample};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -133,6 +134,80 @@ async fn the_budget_makes_room_for_connections() {
     );
     take().await;
     gateway.stop().await;
+}
+
+/// Scenario: two hundred clients send 200 KB each over HTTP/1.1, keep their connections and say nothing more.
+/// Guarantees: a quiet connection holds little of the memory that its request needed, and serves the next request.
+#[tokio::test(flavor = "multi_thread")]
+async fn quiet_connections_hold_little() {
+    const CLIENTS: usize = 200;
+    const BODY_BYTES: usize = 200_000;
+    /// What a connection may hold for good: its task, and nothing of the size of a body.
+    const MOST_BYTES: f64 = 32.0 * 1024.0;
+    let sink = Sink::start().await;
+    let gateway = Gateway::start(&Config::to(&sink)).await;
+    let allocated = || async {
+        let metrics = gateway.metrics().await;
+        metrics.sum("sluice_memory_allocated_bytes", &[])
+    };
+    // Requests are repeated fields: one after the other is one.
+    let body: bytes::Bytes = sample(Kind::Logs, 1)
+        .repeat(BODY_BYTES / sample(Kind::Logs, 1).len())
+        .into();
+    let idle = allocated().await;
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..CLIENTS {
+        clients.spawn(send_all_but_one_byte(gateway.http(), body.clone()));
+    }
+    let clients = clients.join_all().await;
+    eventually("what the requests hold is seen", || async {
+        let held = allocated().await - idle;
+        (held > (BODY_BYTES * CLIENTS / 2) as f64).then_some(())
+    })
+    .await;
+    let mut quiet = Vec::new();
+    for mut client in clients {
+        client.write_all(&body[body.len() - 1..]).await.unwrap();
+        accepted(&mut client).await;
+        quiet.push(client);
+    }
+    let held = eventually("connections give their buffers back", || async {
+        let held = allocated().await - idle;
+        (held < MOST_BYTES * CLIENTS as f64).then_some(held)
+    })
+    .await;
+    println!("{:.1} KB a connection", held / CLIENTS as f64 / 1e3);
+    for mut client in quiet {
+        client.write_all(&head(body.len())).await.unwrap();
+        client.write_all(&body).await.unwrap();
+        accepted(&mut client).await;
+    }
+    gateway.stop().await;
+}
+
+fn head(body_len: usize) -> Vec<u8> {
+    format!(
+        "POST /v1/logs HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-protobuf\r\ncontent-length: {body_len}\r\n\r\n"
+    )
+    .into()
+}
+
+async fn send_all_but_one_byte(address: SocketAddr, body: bytes::Bytes) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&head(body.len())).await.unwrap();
+    stream.write_all(&body[..body.len() - 1]).await.unwrap();
+    stream
+}
+
+/// Reads the answer, which has to be 200.
+async fn accepted(stream: &mut TcpStream) {
+    let mut answer = [0; 1024];
+    let read = stream.read(&mut answer).await.unwrap();
+    assert!(
+        answer[..read].starts_with(b"HTTP/1.1 200"),
+        "{:?}",
+        String::from_utf8_lossy(&answer[..read])
+    );
 }
 
 /// Scenario: a gateway with `limit_percentage: 80` in a cgroup of 256 MiB inside one of 128 MiB; a destination that takes

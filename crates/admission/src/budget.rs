@@ -58,8 +58,8 @@ pub const GIVE_WAY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// With one tenant that floods and others that hardly send, the flood gets to hold 4/5 of the lane.
 const TENANT_FACTOR: u64 = 4;
 
-/// Tenants whose bytes are counted apart; those beyond are counted as one.
-const TENANTS: usize = 4096;
+/// Tenants whose bytes are counted apart; those beyond are counted as one. 4096 of the gateway's, with four signals each: 128 KiB.
+const TENANTS: usize = 4 * 4096;
 
 /// The reservation is larger than the lane it would have to come from: waiting cannot help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -102,13 +102,13 @@ impl Cursor {
             // There may be room in flight.
             self.shared.readable[self.index].notify_one();
         }
-        self.shared.after_settle();
+        self.shared.after_settle(settled.len());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use bytes::Bytes;
     use sluice_admission::Budget;
@@ -164,6 +164,68 @@ mod tests {
             assert!(report.total().balanced(), "{report:?}");
             assert_eq!(report.total().queued, report.depth.backlog.items, "{report:?}");
         }
+    }
+
+    /// Scenario: six payloads of 1 MiB in front of an exporter that settles one after the other, and three receivers who wait
+    /// for the backlog to ease.
+    /// Guarantees: nobody goes on while more waits than may; then one for each that left; all once half of it has.
+    #[tokio::test(start_paused = true)]
+    async fn receivers_go_on_as_payloads_leave() {
+        const LONGEST: Duration = Duration::from_secs(60);
+        let (journal, cursors) = Journal::memory("logs", vec![spec("a", None, OnFull::Refuse)]);
+        let budget = Budget::new(10_000);
+        let cost = Cost {
+            requests: 1,
+            items: 1,
+            bytes: EASED_BYTES / 4,
+        };
+        for _ in 0..6 {
+            let space = journal.try_reserve(cost).unwrap();
+            let _ = journal.append(space, payload(&budget, 1), None, Durability::Written);
+        }
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..3 {
+            let journal = journal.clone();
+            waiting.spawn(async move { journal.eased(LONGEST).await });
+        }
+        let mut left = Vec::new();
+        for seq in 0..4 {
+            tokio::task::yield_now().await;
+            cursors[0].settle(&[done(seq, 1)]);
+            tokio::task::yield_now().await;
+            while waiting.try_join_next().is_some() {}
+            left.push(waiting.len());
+        }
+        assert_eq!(left, [3, 2, 1, 0]);
+    }
+
+    /// Scenario: an exporter that settles nothing; receivers wait for the backlog to ease, one after the other. Then it
+    /// settles something.
+    /// Guarantees: the first waits as long as it may, the others do not wait; after the settlement one waits again.
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_twice_for_an_exporter_that_stands() {
+        const LONGEST: Duration = Duration::from_secs(1);
+        let (journal, cursors) = Journal::memory("logs", vec![spec("a", None, OnFull::Refuse)]);
+        let budget = Budget::new(10_000);
+        let cost = Cost {
+            requests: 1,
+            items: 1,
+            bytes: EASED_BYTES,
+        };
+        for _ in 0..3 {
+            let space = journal.try_reserve(cost).unwrap();
+            let _ = journal.append(space, payload(&budget, 1), None, Durability::Written);
+        }
+        let wait = || async {
+            let began = tokio::time::Instant::now();
+            journal.eased(LONGEST).await;
+            began.elapsed()
+        };
+        assert_eq!(wait().await, LONGEST);
+        assert_eq!(wait().await, Duration::ZERO);
+        cursors[0].settle(&[done(0, 1)]);
+        assert_eq!(wait().await, LONGEST);
+        assert_eq!(wait().await, Duration::ZERO);
     }
 
     /// Scenario: two cursors settle three payloads out of order, one of them in parts.

@@ -1,8 +1,8 @@
 //! The writer's side.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluice_payload::{Encoding, Payload};
@@ -16,6 +16,10 @@ use crate::{
     Confirm, Cost, CursorSpec, Depth, DiskReport, DiskSettings, Durability, Full, NotPersisted, OpenError,
     Recovered, Strain,
 };
+
+/// What waits for an exporter that keeps up stays far below this: a few batches. It is still in the processor's cache when it
+/// is sent, which what waits in a long queue is not.
+pub const EASED_BYTES: u64 = 4 << 20;
 
 /// The writing end of a journal. Cloning shares it.
 #[derive(Clone)]
@@ -31,6 +35,12 @@ pub(crate) struct Shared {
     waiting_for_room: AtomicUsize,
     /// A cursor settled something; for whoever drains.
     settled: Notify,
+    /// Somebody may go on who waits for the backlog to ease.
+    eased: Notify,
+    waiting_for_ease: AtomicUsize,
+    /// How often a cursor settled something, and how often it had when somebody waited in vain.
+    settlements: AtomicU64,
+    stalled_at: AtomicU64,
     /// The journal was closed.
     closing: Notify,
     /// Of a journal on disk.
@@ -46,16 +56,36 @@ impl Shared {
             room: Notify::new(),
             waiting_for_room: AtomicUsize::new(0),
             settled: Notify::new(),
+            eased: Notify::new(),
+            waiting_for_ease: AtomicUsize::new(0),
+            settlements: AtomicU64::new(0),
+            stalled_at: AtomicU64::new(u64::MAX),
             closing: Notify::new(),
             disk,
         })
     }
 
-    pub(crate) fn after_settle(&self) {
+    /// After `payloads` were settled, in whole or in part, by some cursor.
+    pub(crate) fn after_settle(&self, payloads: usize) {
+        self.settlements.fetch_add(1, Ordering::Relaxed);
+        self.after_release();
+        if self.waiting_for_ease.load(Ordering::Acquire) > 0 {
+            let backlog = self.state.lock().backlog_bytes();
+            if backlog <= EASED_BYTES / 2 {
+                self.eased.notify_waiters();
+            } else if backlog <= EASED_BYTES {
+                // One comes for each that left.
+                (0..payloads).for_each(|_| self.eased.notify_one());
+            }
+        }
+        self.settled.notify_waiters();
+    }
+
+    /// After space was given back.
+    fn after_release(&self) {
         if self.waiting_for_room.load(Ordering::Acquire) > 0 {
             self.room.notify_waiters();
         }
-        self.settled.notify_waiters();
     }
 
     pub(crate) async fn closed(&self) {
@@ -246,6 +276,27 @@ impl Journal {
         self.0.state.lock().backlog_bytes()
     }
 
+    /// Waits until no more than [`EASED_BYTES`] wait for the cursor that lags most, in turn with others who wait for it, and
+    /// at most for `longest`. After a wait in which nothing was settled nobody waits until something is.
+    pub async fn eased(&self, longest: Duration) {
+        let shared = &self.0;
+        let settlements = shared.settlements.load(Ordering::Relaxed);
+        if shared.stalled_at.load(Ordering::Relaxed) == settlements {
+            return;
+        }
+        let _waiting = Waiting::enter(&shared.waiting_for_ease);
+        let eased = shared.eased.notified();
+        tokio::pin!(eased);
+        eased.as_mut().enable();
+        if self.backlog_bytes() <= EASED_BYTES {
+            return;
+        }
+        let waited = tokio::time::timeout(longest, eased).await;
+        if waited.is_err() && shared.settlements.load(Ordering::Relaxed) == settlements {
+            shared.stalled_at.store(settlements, Ordering::Relaxed);
+        }
+    }
+
     /// How the cursors are doing that receivers are coupled to.
     pub fn strain(&self, now: Instant) -> Strain {
         self.0.state.lock().strain(now)
@@ -389,7 +440,7 @@ impl Drop for Space {
     fn drop(&mut self) {
         if self.cost != Cost::default() {
             self.journal.0.state.lock().unreserve(self.cost);
-            self.journal.0.after_settle();
+            self.journal.0.after_release();
         }
     }
 }

@@ -34,7 +34,7 @@ pub use disk::{
     Which, directory_of, escape, export, inspect, journals, repair,
 };
 pub use fs::{Disk, File, Filesystem, OpenMode};
-pub use journal::{Appended, CursorReport, Journal, Space};
+pub use journal::{Appended, CursorReport, EASED_BYTES, Journal, Space};
 pub use limits::{Cost, CursorSpec, Depth, Full, Limits, OnFull, Strain};
 pub use state::Settled;
 

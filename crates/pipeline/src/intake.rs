@@ -3,20 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluice_journal::{Confirm, Confirmed, Durability, Full, Journal, NotPersisted};
+use sluice_journal::{Confirm, Confirmed, Durability, EASED_BYTES, Full, Journal, NotPersisted};
 use sluice_payload::{Encoding, Payload, Signal};
 use sluice_telemetry::DropReason;
 use tokio::time::Instant;
 
 use crate::Exporter;
 
-/// For each so many bytes that a pipeline has in front of an exporter, a receiver gives the runtime's other tasks a turn
-/// before it answers: a few batches for every exporter, and far above what waits while they keep up.
-const GIVE_WAY_BYTES: u64 = 4 << 20;
+/// For each [`EASED_BYTES`] that a pipeline has in front of an exporter, a receiver gives the runtime's other tasks a turn
+/// before it answers, and so many at most.
+const MOST_TURNS: u64 = 4;
 
-/// Turns given at most. A backlog that exporters which are given so many cannot hold is the destination's, not the
-/// scheduler's, and what bounds it is the queue's limits and the memory budget.
-const MOST_TURNS: u64 = 16;
+/// A turn of all tasks that takes this long, for each [`EASED_BYTES`] of backlog, says that the cores are the bottleneck: an
+/// export needs half a dozen turns. On an idle core a turn takes some microseconds.
+const LONG_TURN: Duration = Duration::from_millis(2);
+
+/// A receiver holds an answer back at most so long. 256 clients with 110 KB each, on half a core, wait for a quarter of it.
+const LONGEST_HOLD: Duration = Duration::from_secs(1);
 
 /// When a receiver answers "accepted".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,12 +198,28 @@ impl Intake {
 }
 
 /// Receiving and sending share cores. A receiver that is never idle would take every turn it can get, and the queue
-/// would grow to its limit in front of a destination that is waiting for more.
+/// would grow to its limit in front of a destination that is waiting for more; and what leaves a long queue is in no cache
+/// any more.
+///
+/// So a receiver with a backlog in front of it gives others turns. When turns take long, it holds its answer back, and with it
+/// its client, until what waits is little. Where the destination is the bottleneck, and not the cores, turns are short,
+/// and the queue is what it is for.
 async fn give_way(routes: &[Route]) {
-    let backlog = routes.iter().map(|route| route.journal.backlog_bytes()).max();
-    let turns = backlog.unwrap_or_default() / GIVE_WAY_BYTES;
-    for _ in 0..turns.min(MOST_TURNS) {
+    let Some(route) = routes.iter().max_by_key(|route| route.journal.backlog_bytes()) else {
+        return;
+    };
+    let excess = route.journal.backlog_bytes() / EASED_BYTES;
+    if excess == 0 {
+        return;
+    }
+    let began = std::time::Instant::now();
+    let turns = excess.min(MOST_TURNS) as u32;
+    for _ in 0..turns {
         tokio::task::yield_now().await;
+    }
+    let turn = began.elapsed() / turns;
+    if turn * (excess as u32) >= LONG_TURN {
+        route.journal.eased(LONGEST_HOLD).await;
     }
 }
 
@@ -265,6 +284,73 @@ mod tests {
         }
         journal.close();
         exporter.await.unwrap();
-        assert!(most < MOST_TURNS * GIVE_WAY_BYTES, "{most} bytes waited");
+        assert!(most < MOST_TURNS * EASED_BYTES, "{most} bytes waited");
+    }
+
+    /// Scenario: on one thread that others keep busy, an exporter that takes six turns for a payload, and eight receivers that
+    /// always have another one.
+    /// Guarantees: they are held back until the exporter has caught up; what waits stays at what may wait, and one of each.
+    #[tokio::test]
+    async fn receivers_are_held_back_while_the_cores_are_busy() {
+        const RECEIVERS: u64 = 8;
+        const PAYLOADS: u64 = 10;
+        let spec = CursorSpec {
+            exporter: "x".into(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+        let route = Route {
+            journal: journal.clone(),
+            ack: AckLevel::Accepted,
+            passing_through: Vec::new(),
+            block_for: Duration::ZERO,
+        };
+        let intake = Intake::new([(Signal::Logs, route)]);
+        let others = tokio::spawn(async {
+            loop {
+                std::thread::sleep(LONG_TURN);
+                tokio::task::yield_now().await;
+            }
+        });
+        let mut cursor = cursors.remove(0);
+        let exporter = tokio::spawn(async move {
+            while let Some(entry) = cursor.next().await {
+                for _ in 0..6 {
+                    tokio::task::yield_now().await;
+                }
+                let settled = Settled {
+                    seq: entry.seq,
+                    delivered: 1,
+                    dropped: None,
+                };
+                cursor.settle(&[settled]);
+            }
+        });
+        let mut receivers = tokio::task::JoinSet::new();
+        for _ in 0..RECEIVERS {
+            let (intake, journal) = (intake.clone(), journal.clone());
+            receivers.spawn(async move {
+                let mut most = 0;
+                for _ in 0..PAYLOADS {
+                    let payload = Payload {
+                        body: vec![0; PAYLOAD_BYTES * 10].into(),
+                        ..payload()
+                    };
+                    intake.take(payload, Duration::ZERO).await.unwrap();
+                    most = most.max(journal.backlog_bytes());
+                }
+                most
+            });
+        }
+        let most = receivers.join_all().await.into_iter().max().unwrap();
+        journal.close();
+        exporter.await.unwrap();
+        others.abort();
+        let payload = (PAYLOAD_BYTES * 10) as u64;
+        assert!(
+            most < EASED_BYTES + 2 * RECEIVERS * payload,
+            "{most} bytes waited"
+        );
     }
 }

@@ -186,7 +186,7 @@ impl Inner {
         let mut entered = shedder
             .map(|shedder| shedder.enter(&self.method, *tenant, &self.gate))
             .transpose()?;
-        let mut visit = self.gate.visit_of(*tenant);
+        let mut visit = self.gate.visit_of(*tenant, Signal::Metrics);
         let received = receive(body, length, coding, &mut visit, &self.settings.limits).await?;
         entered.iter_mut().for_each(Entered::received);
         let wire_bytes = received.wire_bytes;

@@ -123,7 +123,7 @@ impl Gateway {
         let sampler = Sampler::new(plan, machine, settings.memory_check_interval, &registry);
         let seed = u64::from(std::process::id());
         let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
-        if settings.receivers.values().any(receivers::has_shares) {
+        if settings.receivers.values().any(receivers::has_shares) || signals(settings).len() > 1 {
             budget.keep_room_for_tenants();
         }
 
@@ -247,7 +247,7 @@ impl Gateway {
         );
         ledger.export_to(&registry);
         export_process(&registry, &budget, &egress);
-        export_tenants(&registry, &budget, &tenants);
+        export_tenants(&registry, &gate, &tenants);
 
         let (stop_receivers, stopping) = watch::channel(false);
         let (stop_pages, pages_stopping) = watch::channel(false);
@@ -595,8 +595,8 @@ fn export_process(registry: &Registry, budget: &Budget, egress: &EgressPool) {
 }
 
 /// What each tenant holds of the budget; nothing where there are no tenants.
-fn export_tenants(registry: &Registry, budget: &Budget, tenants: &Tenants) {
-    let (budget, tenants) = (budget.clone(), tenants.clone());
+fn export_tenants(registry: &Registry, gate: &Gate, tenants: &Tenants) {
+    let (gate, tenants) = (gate.clone(), tenants.clone());
     registry.collect_with(move |out| {
         let count = tenants.count();
         let named = (0..count).filter(|_| count > Tenants::default().count());
@@ -604,7 +604,7 @@ fn export_tenants(registry: &Registry, budget: &Budget, tenants: &Tenants) {
             name: "sluice_tenant_reserved_bytes",
             help: "Bytes of the memory budget that are reserved for a tenant.",
             labels: vec![("tenant", tenants.name_at(index).to_string())],
-            value: budget.used_by(index) as f64,
+            value: gate.held_by(index) as f64,
         }));
     });
 }
