@@ -12,6 +12,7 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
+    #[cfg(test)]
     pub fn rows(&self) -> usize {
         self.rows
     }
