@@ -10,7 +10,6 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use prost::Message;
-use sluice_loadgen::{Generator, Spec};
 use sluice_payload::{Payload, Signal, TenantId};
 
 use super::layout::{Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
@@ -215,38 +214,6 @@ fn files_depend_on_their_rows_alone() {
         ready.iter().map(file).collect::<Vec<_>>()
     };
     assert!(files() == files());
-}
-
-/// Scenario: a steady load of generated records, thirty files long.
-/// Guarantees: at least 95% of the files have the target size, give or take 20%.
-#[test]
-fn files_have_the_target_size() {
-    const TARGET: u64 = 256 << 10;
-    let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true).unwrap();
-    let settings = LayoutSettings {
-        partition_by: PartitionBy::None,
-        target_bytes: TARGET,
-        ..LayoutSettings::default()
-    };
-    let mut layout = Layout::new(settings, spool);
-    let (mut ready, now) = (Vec::new(), Instant::now());
-    let mut requests = Generator::new(Spec::mixed(sluice_loadgen::Signal::Logs)).enumerate();
-    while ready.len() < 30 {
-        let (number, request) = requests.next().unwrap();
-        let payload = Payload {
-            body: request.body,
-            items: request.items.into(),
-            ..payload(0, 0)
-        };
-        layout.push(number as u64, &payload, 0, now, &mut ready).unwrap();
-    }
-    let sizes: Vec<u64> = ready.iter().map(|file| file.finished.cut.bytes).collect();
-    let right = sizes
-        .iter()
-        .filter(|size| size.abs_diff(TARGET) * 5 <= TARGET)
-        .count();
-    assert!(right * 100 >= sizes.len() * 95, "{sizes:?}");
 }
 
 /// Scenario: requests with records of any of fifty hours that are long past, each body of its own; little memory.

@@ -231,7 +231,7 @@ impl Pages {
 
     fn take_bytes(&mut self) -> Result<Vec<u8>, ParquetError> {
         let bytes = std::mem::replace(&mut self.bytes, TrackedWrite::new(Vec::new()));
-        Ok(bytes.into_inner()?)
+        bytes.into_inner()
     }
 
     /// Compresses and writes a page; where it is, and its bytes with its head.
