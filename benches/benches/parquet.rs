@@ -3,8 +3,8 @@
 //!
 //! `cargo bench -p sluice-benches --bench parquet`; throughput is in rows, wall clock: on a busy machine compare with the walk
 //! alone, which runs beside it. `SLUICE_PARQUET_ROWS=10000,25000,50000,100000,200000,400000` chooses the sizes. Bytes a row and
-//! rows per CPU second of the best of three passes are printed first, and what the first one took of memory, the file and what the
-//! allocator keeps included: the figure is honest for the first case of a process only; `SLUICE_PARQUET_CASE="1 a resource, flat, Own"` prints only what
+//! rows per CPU second of the best of three passes are printed first, and how far memory grew in the first one: a lower bound,
+//! since what the allocator kept from making the data is used again. `SLUICE_PARQUET_CASE="1 a resource, flat, Own"` prints only what
 //! contains these words, as often as `SLUICE_PARQUET_PASSES` says, and ends: for profilers.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
