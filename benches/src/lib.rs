@@ -4,3 +4,4 @@ pub mod otlp_wire;
 
 pub mod forty;
 pub mod points;
+pub mod sparse;

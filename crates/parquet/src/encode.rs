@@ -1,22 +1,28 @@
 //! OTLP bytes to Parquet: walk a request, push rows into columns, write columns into a file.
 //!
-//! In the order of a row's way: `walk` reads requests, `source`, `attributes` and `json` what their rows are made of;
-//! `logs`, `spans`, `metrics` and `points` are the tables; `column` has what they are made of; `file` writes them, with
-//! `pages`, or the parquet crate's own writer.
+//! In the order of a row's way: `walk` reads requests, `source`, `attributes`, `keys` and `json` what their rows are made of;
+//! `logs`, `spans`, `metrics` and `points` are the tables; `column`, `number` and `text` have what they are made of, with `interned` and
+//! `dictionary` for texts that come again; `file` writes them, with `pages`, or the parquet crate's own writer.
 
 mod attributes;
 mod column;
+mod dictionary;
 mod file;
+mod interned;
 mod json;
+mod keys;
 mod logs;
 mod metrics;
+mod number;
 mod pages;
 mod points;
 mod promote;
 mod source;
 mod spans;
 mod table;
+mod text;
 mod times;
+mod validity;
 mod walk;
 
 #[cfg(test)]
@@ -124,7 +130,7 @@ impl<W: Write + Send> Encoder<W> {
     /// When the file cannot be written.
     pub fn finish(mut self) -> Result<(W, Repairs), EncodeError> {
         let out = self.file.file.finish(&mut self.file.repairs)?;
-        self.file.repairs.add(self.walker.repairs);
+        self.file.repairs.add(self.walker.take_repairs());
         Ok((out, self.file.repairs))
     }
 }

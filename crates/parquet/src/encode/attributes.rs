@@ -1,14 +1,12 @@
-//! Attributes of one resource, scope or record, as the texts and types that go into a map column.
+//! Attributes of one resource, scope or record, as they are read from the wire.
 
-use std::collections::HashSet;
 use std::io::Write;
 
 use sluice_wire::{Fields, KeyValue, Value};
 
 use super::json;
-
-/// From so many attributes on, a set finds the keys that occur twice; below, looking at each of them is quicker.
-const LINEAR_UP_TO: usize = 24;
+use super::keys::{Keys, SERVICE_NAME};
+use super::text::mended;
 
 /// What each value was, one letter an attribute.
 pub(crate) mod kind {
@@ -20,18 +18,6 @@ pub(crate) mod kind {
     pub const MAP: u8 = b'm';
     pub const BYTES: u8 = b'y';
     pub const EMPTY: u8 = b'n';
-}
-
-/// Attributes as texts. Kept and filled again, so that it allocates nothing once it has grown.
-#[derive(Debug, Default)]
-pub(crate) struct Pairs {
-    pub keys: Vec<u8>,
-    pub key_ends: Vec<u32>,
-    pub values: Vec<u8>,
-    pub value_ends: Vec<u32>,
-    pub types: Vec<u8>,
-    /// Of each key, see [`fingerprint`].
-    pub fingerprints: Vec<u64>,
 }
 
 /// What had to be changed for a table to be readable.
@@ -51,105 +37,168 @@ impl Repairs {
     }
 }
 
+/// What reading needs and leaves behind.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub keys: Keys,
+    /// Attributes of the record, event, link or exemplar at hand.
+    pub pairs: Pairs,
+    pub repairs: Repairs,
+}
+
+impl Reading {
+    /// Reads the attributes in field `number` of a message.
+    pub fn read(&mut self, message: &[u8], number: u32) {
+        let Self { keys, pairs, repairs } = self;
+        pairs.begin(keys);
+        for field in Fields::of(message).filter(|field| field.number == number) {
+            if let Some(attribute) = field.bytes() {
+                pairs.push(attribute, keys, repairs);
+            }
+        }
+    }
+}
+
+/// A list of attributes. Kept and filled again, so that it allocates nothing once it has grown.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    pairs: Vec<Pair>,
+    pub types: Vec<u8>,
+    texts: Vec<u8>,
+    /// The key that is expected next.
+    guess: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pair {
+    /// The key's number.
+    key: u32,
+    text_end: u32,
+    /// An integer, the bits of a double, a boolean; 0 for what has a text.
+    number: u64,
+}
+
 impl Pairs {
     pub fn len(&self) -> usize {
         self.types.len()
     }
 
+    /// The numbers of the keys, in order.
+    #[inline]
+    pub fn keys(&self) -> impl Iterator<Item = u32> {
+        self.pairs.iter().map(|pair| pair.key)
+    }
+
     /// Bytes a row with these takes before it is encoded.
     pub fn bytes(&self) -> usize {
-        self.keys.len() + self.values.len() + 9 * self.len()
+        self.texts.len() + BYTES_EACH * self.len()
     }
 
-    pub fn key(&self, index: usize) -> &[u8] {
-        slice(&self.keys, &self.key_ends, index)
-    }
-
-    pub fn value(&self, index: usize) -> &[u8] {
-        slice(&self.values, &self.value_ends, index)
-    }
-
-    pub fn clear(&mut self) {
-        self.keys.clear();
-        self.key_ends.clear();
-        self.values.clear();
-        self.value_ends.clear();
-        self.types.clear();
-        self.fingerprints.clear();
-    }
-
-    /// Takes these attributes in the place of what it had.
-    pub fn fill<'a>(&mut self, attributes: impl Iterator<Item = KeyValue<'a>>, repairs: &mut Repairs) {
-        self.clear();
-        let mut seen: HashSet<Vec<u8>> = HashSet::new();
-        for attribute in attributes {
-            let (key, any) = match parts(attribute.raw()) {
-                Some((key, any)) => (key, Some(any)),
-                None => (attribute.key_bytes(), attribute.value_raw()),
-            };
-            if !self.push_key(key, &mut seen, repairs) {
-                continue;
-            }
-            let kind = match any.and_then(only_text) {
-                Some(text) => {
-                    push_text(&mut self.values, text, repairs);
-                    kind::STRING
-                }
-                None => self.push_value(&attribute, repairs),
-            };
-            self.types.push(kind);
-            self.value_ends.push(self.values.len() as u32);
-        }
-    }
-
-    /// Takes a key, unless it is there already.
+    /// The text of a value; empty for a number.
     #[inline]
-    fn push_key(&mut self, key: &[u8], seen: &mut HashSet<Vec<u8>>, repairs: &mut Repairs) -> bool {
-        let start = self.keys.len();
-        push_text(&mut self.keys, key, repairs);
-        let fingerprint = fingerprint(&self.keys[start..]);
-        if self.is_known(start, fingerprint, seen) {
-            repairs.duplicate_keys += 1;
-            self.keys.truncate(start);
-            return false;
+    pub fn text(&self, index: usize) -> &[u8] {
+        let start = match index {
+            0 => 0,
+            _ => self.pairs[index - 1].text_end as usize,
+        };
+        &self.texts[start..self.pairs[index].text_end as usize]
+    }
+
+    /// The bits of a number; 0 for a text.
+    #[inline]
+    pub fn number(&self, index: usize) -> u64 {
+        self.pairs[index].number
+    }
+
+    /// A value as a text, which is written into `scratch` where it is a number.
+    #[inline]
+    pub fn value<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        match self.types[index] {
+            kind::INT => {
+                scratch.clear();
+                write_int(scratch, self.pairs[index].number as i64);
+                scratch
+            }
+            kind::BOOL => bool_text(self.pairs[index].number != 0),
+            kind::DOUBLE => {
+                scratch.clear();
+                write_double(scratch, f64::from_bits(self.pairs[index].number));
+                scratch
+            }
+            _ => self.text(index),
         }
-        self.key_ends.push(self.keys.len() as u32);
-        self.fingerprints.push(fingerprint);
-        true
+    }
+
+    /// The service's name, if it is there and a string.
+    pub fn service_name(&self) -> Option<&[u8]> {
+        let index = self.keys().position(|key| key == SERVICE_NAME)?;
+        (self.types[index] == kind::STRING).then(|| self.text(index))
+    }
+
+    /// Forgets what it had, for another list.
+    #[inline]
+    pub fn begin(&mut self, keys: &mut Keys) {
+        keys.begin_list();
+        self.guess = self.pairs.first().map_or(0, |pair| pair.key);
+        self.pairs.clear();
+        self.types.clear();
+        self.texts.clear();
+    }
+
+    /// Takes an attribute, unless its key is there already.
+    #[inline]
+    pub fn push(&mut self, attribute: &[u8], keys: &mut Keys, repairs: &mut Repairs) {
+        let (key, any) = match parts(attribute) {
+            Some((key, any)) => (key, Some(any)),
+            None => {
+                let attribute = KeyValue::parse(attribute);
+                (attribute.key_bytes(), attribute.value_raw())
+            }
+        };
+        let Some(key) = keys.next(key, self.guess, repairs) else {
+            return;
+        };
+        if let Some(before) = self.pairs.last() {
+            *keys.after(before.key) = key;
+        }
+        self.guess = *keys.after(key);
+        let (kind, number) = match any.and_then(scalar) {
+            Some(Scalar::Text(text)) => {
+                push_text(&mut self.texts, text, repairs);
+                (kind::STRING, 0)
+            }
+            Some(Scalar::Number(kind, bits)) => (kind, bits),
+            None => self.push_value(attribute, repairs),
+        };
+        self.types.push(kind);
+        self.pairs.push(Pair {
+            key,
+            text_end: self.texts.len() as u32,
+            number,
+        });
     }
 
     /// Takes a value of any kind.
     #[inline(never)]
-    fn push_value(&mut self, attribute: &KeyValue<'_>, repairs: &mut Repairs) -> u8 {
+    fn push_value(&mut self, attribute: &[u8], repairs: &mut Repairs) -> (u8, u64) {
+        let attribute = KeyValue::parse(attribute);
         match attribute.value() {
             // Also what a text that is not UTF-8 reads as.
             Some(Value::String("")) => {
-                push_text(
-                    &mut self.values,
-                    invalid_text(attribute).unwrap_or_default(),
-                    repairs,
-                );
-                kind::STRING
+                let text = invalid_text(&attribute).unwrap_or_default();
+                push_text(&mut self.texts, text, repairs);
+                (kind::STRING, 0)
             }
-            value => write_value(&mut self.values, value),
+            Some(Value::Int(value)) => (kind::INT, value as u64),
+            Some(Value::Bool(value)) => (kind::BOOL, value.into()),
+            Some(Value::Double(value)) => (kind::DOUBLE, value.to_bits()),
+            value => (write_value(&mut self.texts, value), 0),
         }
-    }
-
-    /// Whether the key from `start` on is there already.
-    #[inline]
-    fn is_known(&self, start: usize, fingerprint: u64, seen: &mut HashSet<Vec<u8>>) -> bool {
-        let (known, new) = self.keys.split_at(start);
-        let count = self.fingerprints.len();
-        if count < LINEAR_UP_TO {
-            let mut alike = (0..count).filter(|index| self.fingerprints[*index] == fingerprint);
-            return alike.any(|index| slice(known, &self.key_ends, index) == new);
-        }
-        if seen.is_empty() {
-            seen.extend((0..count).map(|index| slice(known, &self.key_ends, index).to_vec()));
-        }
-        !seen.insert(new.to_vec())
     }
 }
+
+/// Bytes an attribute takes beside its text: its key's and its place in columns.
+const BYTES_EACH: usize = 24;
 
 /// Key and `AnyValue` of an attribute as nearly all of them are written: one after the other, shorter than 128 bytes.
 #[inline]
@@ -159,11 +208,40 @@ fn parts(attribute: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.is_empty().then_some((key, any))
 }
 
-/// The text of an `AnyValue` that is one and nothing else.
+/// An `AnyValue` with one field that is no message.
+enum Scalar<'a> {
+    Text(&'a [u8]),
+    /// A type and the bits of the number.
+    Number(u8, u64),
+}
+
+/// Reads an `AnyValue` as nearly all of them are written: one short scalar and nothing else.
 #[inline]
-fn only_text(any: &[u8]) -> Option<&[u8]> {
-    let (text, rest) = short(any, 0x0a)?;
-    rest.is_empty().then_some(text)
+fn scalar(any: &[u8]) -> Option<Scalar<'_>> {
+    match any {
+        [0x0a, ..] => {
+            let (text, rest) = short(any, 0x0a)?;
+            rest.is_empty().then_some(Scalar::Text(text))
+        }
+        [0x18, digits @ ..] => {
+            // What is longer is rare, and has a limit to be checked.
+            let (last, before) = digits.split_last()?;
+            if digits.len() > 9 || *last >= 0x80 || before.iter().any(|byte| *byte < 0x80) {
+                return None;
+            }
+            let bits = digits
+                .iter()
+                .rev()
+                .fold(0, |bits, byte| bits << 7 | u64::from(byte & 0x7f));
+            Some(Scalar::Number(kind::INT, bits))
+        }
+        [0x10, value @ 0..=1] => Some(Scalar::Number(kind::BOOL, (*value).into())),
+        [0x21, bits @ ..] => {
+            let bits = bits.try_into().ok().map(u64::from_le_bytes)?;
+            Some(Scalar::Number(kind::DOUBLE, bits))
+        }
+        _ => None,
+    }
 }
 
 /// The delimited field with this key that `bytes` begin with, if it is shorter than 128 bytes, and what follows.
@@ -177,23 +255,9 @@ fn short(bytes: &[u8], key: u8) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// A number that differs, as good as always, where keys differ: both ends of the key and its length.
-#[inline]
-pub(crate) fn fingerprint(key: &[u8]) -> u64 {
-    // An odd number with bits all over: 2^64 over the golden ratio.
-    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let (first, last) = match (key.first_chunk::<8>(), key.last_chunk::<8>()) {
-        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
-        _ => (key.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte)), 0),
-    };
-    let mixed = (first.wrapping_mul(SPREAD) ^ last).wrapping_add(key.len() as u64);
-    let mixed = mixed.wrapping_mul(SPREAD);
-    mixed ^ mixed >> 32
-}
-
 /// Appends a text, mended where it is not UTF-8.
 #[inline]
-fn push_text(out: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
+pub(crate) fn push_text(out: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
     match text.is_ascii() {
         true => out.extend_from_slice(text),
         false => push_mended(out, text, repairs),
@@ -202,9 +266,13 @@ fn push_text(out: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
 
 #[inline(never)]
 fn push_mended(out: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
-    let mended = String::from_utf8_lossy(text);
-    repairs.invalid_texts += u64::from(matches!(mended, std::borrow::Cow::Owned(_)));
-    out.extend_from_slice(mended.as_bytes());
+    match mended(text) {
+        None => out.extend_from_slice(text),
+        Some(mended) => {
+            repairs.invalid_texts += 1;
+            out.extend_from_slice(mended.as_bytes());
+        }
+    }
 }
 
 /// The bytes of a string value that reads as empty and is not.
@@ -216,15 +284,6 @@ fn invalid_text<'a>(attribute: &KeyValue<'a>) -> Option<&'a [u8]> {
     last?.bytes().filter(|text| !text.is_empty())
 }
 
-#[inline]
-fn slice<'a>(bytes: &'a [u8], ends: &[u32], index: usize) -> &'a [u8] {
-    let start = match index {
-        0 => 0,
-        _ => ends[index - 1] as usize,
-    };
-    &bytes[start..ends[index] as usize]
-}
-
 /// Appends a value as text; returns its type.
 pub(crate) fn write_value(out: &mut Vec<u8>, value: Option<Value<'_>>) -> u8 {
     match value {
@@ -233,7 +292,7 @@ pub(crate) fn write_value(out: &mut Vec<u8>, value: Option<Value<'_>>) -> u8 {
             kind::STRING
         }
         Some(Value::Bool(value)) => {
-            out.extend_from_slice(if value { b"true" } else { b"false" });
+            out.extend_from_slice(bool_text(value));
             kind::BOOL
         }
         Some(Value::Int(value)) => {
@@ -259,6 +318,10 @@ pub(crate) fn write_value(out: &mut Vec<u8>, value: Option<Value<'_>>) -> u8 {
         // A string of a profiles dictionary means nothing here.
         _ => kind::EMPTY,
     }
+}
+
+fn bool_text(value: bool) -> &'static [u8] {
+    if value { b"true" } else { b"false" }
 }
 
 pub(crate) fn write_int(out: &mut Vec<u8>, value: i64) {

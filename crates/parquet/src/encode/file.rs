@@ -16,12 +16,14 @@ use parquet::schema::types::ColumnPath;
 
 use super::EncodeError;
 use super::attributes::Repairs;
+use super::column::Ending;
 use super::pages::PageWriter;
 use super::promote::Promotion;
 use super::table::{Rows, Table};
 
-/// Rows that are encoded at once: fewer cost more each (15% below 10,000 rows), more keep more memory.
-pub(crate) const BATCH_ROWS: usize = 8192;
+/// Rows that are encoded at once, and rows of a page: fewer cost more each (15% below 10,000 rows) and compress worse, more keep
+/// more memory, and readers skip less.
+pub(crate) const BATCH_ROWS: usize = 16 << 10;
 
 /// Bytes of rows that are encoded at once, before encoding: so that a batch of large rows stays small, and far from
 /// the 2 GiB that Arrow's offsets reach.
@@ -32,6 +34,10 @@ pub(crate) const ROW_GROUP_ROWS: usize = 128 << 10;
 
 /// Encoded bytes of a row group that are held until it is written: wide rows make smaller row groups.
 pub(crate) const ROW_GROUP_BYTES: usize = 32 << 20;
+
+/// Memory of a row group, pages and dictionaries with their tables: many columns with many values make smaller row groups, so
+/// that a file at its worst has this and the rows that wait.
+pub(crate) const ROW_GROUP_MEMORY: usize = 64 << 20;
 
 /// Values of these columns rarely occur twice: a dictionary of them is work for nothing.
 pub(crate) const UNIQUE: &[&str] = &["trace_id", "span_id", "parent_span_id"];
@@ -44,6 +50,9 @@ pub(crate) const TIMES: &[&str] = &[
     "end_time_unix_nano",
     "duration_nano",
 ];
+
+/// What is looked for by its exact text: these columns have a Bloom filter for each row group.
+pub(crate) const FILTERED: &[&str] = &["trace_id", "service_name"];
 
 /// What a schema of this crate is called in the files' metadata; raised when columns change their meaning.
 pub(crate) const SCHEMA_VERSION: &str = "1";
@@ -65,10 +74,10 @@ pub struct FileSettings {
 /// Who makes the pages of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PageEncoder {
-    /// sluice's own, which is quicker; not the default yet: see docs/decisions.md, 2026-11-22.
+    /// sluice's own, which is quicker.
+    #[default]
     Own,
     /// `ArrowWriter` of the parquet crate: the reference.
-    #[default]
     Arrow,
 }
 
@@ -92,7 +101,7 @@ impl FileSettings {
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
-            .set_write_batch_size(BATCH_ROWS)
+            .set_write_batch_size(BATCH_ROWS / 2)
             .set_created_by(concat!("sluice version ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(vec![
                 KeyValue::new("sluice.table".to_owned(), table.name().to_owned()),
@@ -100,6 +109,11 @@ impl FileSettings {
             ]));
         for name in UNIQUE {
             properties = properties.set_column_dictionary_enabled(column(name), false);
+        }
+        for name in FILTERED {
+            properties = properties
+                .set_column_bloom_filter_enabled(column(name), true)
+                .set_column_bloom_filter_max_ndv(column(name), ROW_GROUP_ROWS as u64);
         }
         for name in TIMES {
             properties = properties
@@ -123,11 +137,13 @@ pub(crate) struct TableFile<W: Write + Send> {
     waiting_rows: usize,
     waiting_bytes: usize,
     written_rows: u64,
+    /// Bytes of rows that are encoded, as they were counted when they waited.
+    encoded_from: u64,
 }
 
 impl<W: Write + Send> TableFile<W> {
     pub fn new(table: Table, settings: &FileSettings, out: W) -> Result<Self, EncodeError> {
-        let schema = table.schema(settings)?;
+        let schema = table.schema(settings);
         let properties = settings.properties(table)?;
         let writer = match settings.encoder {
             PageEncoder::Own => Writer::Own(Box::new(PageWriter::new(
@@ -153,28 +169,41 @@ impl<W: Write + Send> TableFile<W> {
             waiting_rows: 0,
             waiting_bytes: 0,
             written_rows: 0,
+            encoded_from: 0,
         })
     }
 
     /// Where the next row, of some `bytes`, is pushed.
     pub fn room(&mut self, bytes: usize, repairs: &mut Repairs) -> Result<&mut Rows, EncodeError> {
         if self.waiting_rows >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES {
-            self.flush(repairs)?;
+            self.flush(false, repairs)?;
         }
         self.waiting_rows += 1;
         self.waiting_bytes += bytes;
         Ok(&mut self.rows)
     }
 
-    fn flush(&mut self, repairs: &mut Repairs) -> Result<(), EncodeError> {
-        let columns = self.rows.take(repairs)?;
+    /// Encodes what waits. `last`: no rows follow.
+    fn flush(&mut self, last: bool, repairs: &mut Repairs) -> Result<(), EncodeError> {
+        let mut ending = Ending {
+            row_group: last
+                || match &self.writer {
+                    Writer::Own(writer) => writer.is_row_group_full(self.waiting_rows, self.waiting_bytes),
+                    Writer::Arrow(_) => false,
+                },
+            invalid_texts: 0,
+        };
+        let columns = self.rows.take(&mut ending);
+        repairs.invalid_texts += ending.invalid_texts;
         match &mut self.writer {
-            Writer::Own(writer) => writer.write(&columns, self.waiting_rows)?,
-            Writer::Arrow(writer) => {
-                writer.write(&RecordBatch::try_new(self.schema.clone(), columns.arrays)?)?
-            }
+            Writer::Own(writer) => writer.write(columns, self.waiting_rows, ending.row_group)?,
+            Writer::Arrow(writer) => writer.write(&RecordBatch::try_new(
+                self.schema.clone(),
+                columns.into_arrays()?,
+            )?)?,
         }
         self.written_rows += self.waiting_rows as u64;
+        self.encoded_from += self.waiting_bytes as u64;
         self.waiting_rows = 0;
         self.waiting_bytes = 0;
         Ok(())
@@ -187,12 +216,16 @@ impl<W: Write + Send> TableFile<W> {
 
     /// Roughly what the file would have if it ended now: what is written, and what the row group at hand amounts to.
     pub fn estimated_bytes(&self) -> u64 {
-        let waiting = self.waiting_bytes / WAITING_PART;
         let encoded = match &self.writer {
             Writer::Own(writer) => writer.bytes_written() + writer.in_progress_bytes(),
             Writer::Arrow(writer) => writer.bytes_written() + writer.in_progress_size(),
+        } as u64;
+        // What waits will shrink as what came before it did.
+        let waiting = match self.encoded_from {
+            0 => self.waiting_bytes as u64 / WAITING_PART,
+            from => (u128::from(encoded) * self.waiting_bytes as u128 / u128::from(from)) as u64,
         };
-        (encoded + waiting) as u64
+        encoded + waiting
     }
 
     /// Bytes of memory it holds.
@@ -207,7 +240,7 @@ impl<W: Write + Send> TableFile<W> {
     /// Writes what is left and the footer.
     pub fn finish(mut self, repairs: &mut Repairs) -> Result<W, EncodeError> {
         if self.waiting_rows > 0 {
-            self.flush(repairs)?;
+            self.flush(true, repairs)?;
         }
         match self.writer {
             Writer::Own(writer) => writer.finish(),
@@ -216,8 +249,8 @@ impl<W: Write + Send> TableFile<W> {
     }
 }
 
-/// Rows take about this part of their OTLP and maps once they are encoded.
-const WAITING_PART: usize = 10;
+/// Rows take about this part of their OTLP once they are encoded, as long as it is not known better.
+const WAITING_PART: u64 = 10;
 
 impl<W: Write + Send> std::fmt::Debug for TableFile<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,19 +1,85 @@
 //! The table `logs`: a row for each log record.
 
-use arrow_schema::ArrowError;
 use sluice_wire::{Fields, LogRecord};
 
-use super::attributes::{Pairs, Repairs, kind, write_value};
-use super::column::{Columns, Ints, Longs, Texts};
+use super::attributes::{Reading, kind, write_value};
+use super::column::{Columns, Ending};
 use super::file::FileSettings;
-use super::source::{Source, SourceColumns, attributes};
+use super::number::{Ints, Longs};
+use super::source::{Source, SourceColumns};
+use super::text::Texts;
 use super::times::Times;
 
-/// When a log record happened: its time, or else when it was observed.
-pub(crate) fn time(record: &LogRecord<'_>) -> u64 {
-    match record.time_unix_nano() {
-        0 => record.observed_time_unix_nano(),
-        time => time,
+/// A log record without its attributes, read in one pass.
+#[derive(Debug)]
+pub(crate) struct Record<'a> {
+    record: LogRecord<'a>,
+    time: u64,
+    observed: u64,
+    severity_number: i32,
+    severity_text: &'a [u8],
+    /// The last body there is, and how many there are: they are one message.
+    body: &'a [u8],
+    bodies: usize,
+    event_name: &'a [u8],
+    trace_id: &'a [u8],
+    span_id: &'a [u8],
+    flags: u32,
+    dropped: u32,
+}
+
+impl<'a> Record<'a> {
+    /// Reads a record; its attributes are in `reading` afterwards.
+    pub fn read(record: LogRecord<'a>, reading: &mut Reading) -> Self {
+        let mut read = Self {
+            record,
+            time: 0,
+            observed: 0,
+            severity_number: 0,
+            severity_text: &[],
+            body: &[],
+            bodies: 0,
+            event_name: &[],
+            trace_id: &[],
+            span_id: &[],
+            flags: 0,
+            dropped: 0,
+        };
+        let Reading { keys, pairs, repairs } = reading;
+        pairs.begin(keys);
+        for field in Fields::of(record.raw()) {
+            let bytes = || field.bytes().unwrap_or_default();
+            match field.number {
+                1 => read.time = field.fixed64().unwrap_or(0),
+                2 => read.severity_number = field.varint().unwrap_or(0) as i32,
+                3 => read.severity_text = bytes(),
+                5 => {
+                    read.body = bytes();
+                    read.bodies += 1;
+                }
+                6 => {
+                    if let Some(attribute) = field.bytes() {
+                        pairs.push(attribute, keys, repairs);
+                    }
+                }
+                7 => read.dropped = field.varint().unwrap_or(0) as u32,
+                8 => read.flags = field.fixed32().unwrap_or(0),
+                9 => read.trace_id = bytes(),
+                10 => read.span_id = bytes(),
+                11 => read.observed = field.fixed64().unwrap_or(0),
+                12 => read.event_name = bytes(),
+                _ => {}
+            }
+        }
+        read
+    }
+
+    /// When it happened: its time, or else when it was observed.
+    pub fn shown_time(&self) -> u64 {
+        match self.time {
+            0 => self.observed,
+            time => time,
+        }
     }
 }
 
@@ -31,7 +97,6 @@ pub(crate) struct Logs {
     flags: Longs,
     dropped: Longs,
     source: SourceColumns,
-    pairs: Pairs,
     text: Vec<u8>,
 }
 
@@ -41,72 +106,68 @@ impl Logs {
             times: Times::default(),
             observed: Longs::default(),
             severity_number: Ints::default(),
-            severity_text: Texts::default(),
-            body: Texts::default(),
-            body_type: Texts::default(),
-            event_name: Texts::default(),
-            trace_id: Texts::default(),
-            span_id: Texts::default(),
+            severity_text: Texts::new(settings),
+            body: Texts::new(settings),
+            body_type: Texts::new(settings),
+            event_name: Texts::new(settings),
+            trace_id: Texts::unique(settings),
+            span_id: Texts::unique(settings),
             flags: Longs::default(),
             dropped: Longs::default(),
             source: SourceColumns::new(settings),
-            pairs: Pairs::default(),
             text: Vec::new(),
         }
     }
 
-    pub fn push(&mut self, source: &Source, record: &LogRecord<'_>, repairs: &mut Repairs) {
-        let (mut time, mut observed, mut severity, mut flags, mut dropped) = (0, 0, 0, 0, 0);
-        let [mut severity_text, mut trace_id, mut span_id, mut event_name]: [&[u8]; 4] = [&[]; 4];
-        for field in Fields::of(record.raw()) {
-            let bytes = || field.bytes().unwrap_or_default();
-            match field.number {
-                1 => time = field.fixed64().unwrap_or(0),
-                2 => severity = field.varint().unwrap_or(0) as i32,
-                3 => severity_text = bytes(),
-                7 => dropped = field.varint().unwrap_or(0) as u32,
-                8 => flags = field.fixed32().unwrap_or(0),
-                9 => trace_id = bytes(),
-                10 => span_id = bytes(),
-                11 => observed = field.fixed64().unwrap_or(0),
-                12 => event_name = bytes(),
-                _ => {}
-            }
+    /// Takes a record, whose attributes are in `reading`.
+    pub fn push(&mut self, source: &Source, record: &Record<'_>, reading: &Reading) {
+        self.times.push(record.shown_time(), record.time);
+        self.observed.push(record.observed as i64);
+        self.severity_number.push(record.severity_number);
+        self.severity_text.push_unless_empty(record.severity_text);
+        self.push_body(record);
+        self.event_name.push_unless_empty(record.event_name);
+        self.trace_id.push_hex(record.trace_id);
+        self.span_id.push_hex(record.span_id);
+        self.flags.push(record.flags.into());
+        self.dropped.push(record.dropped.into());
+        self.source.push(source, reading);
+    }
+
+    fn push_body(&mut self, record: &Record<'_>) {
+        let mut fields = Fields::of(record.body);
+        if record.bodies == 1
+            && let (Some(field), None) = (fields.next(), fields.next())
+            && let (1, Some(text)) = (field.number, field.bytes())
+        {
+            self.body.push(text);
+            self.body_type.push(&[kind::STRING]);
+            return;
         }
-        self.times.push(if time == 0 { observed } else { time }, time);
-        self.observed.push(observed as i64);
-        self.severity_number.push(severity);
-        self.severity_text.push_unless_empty(severity_text);
         self.text.clear();
-        let body_type = record
-            .body()
-            .map_or(kind::EMPTY, |body| write_value(&mut self.text, Some(body)));
+        let body_type = match record.bodies {
+            0 => kind::EMPTY,
+            _ => write_value(&mut self.text, record.record.body()),
+        };
         let has_body = body_type != kind::EMPTY;
         self.body.push_option(has_body.then_some(&self.text));
         self.body_type.push_option(has_body.then_some(&[body_type]));
-        self.event_name.push_unless_empty(event_name);
-        self.trace_id.push_hex(trace_id);
-        self.span_id.push_hex(span_id);
-        self.flags.push(flags.into());
-        self.dropped.push(dropped.into());
-        self.pairs.fill(attributes(record.raw(), 6), repairs);
-        self.source.push(source, &self.pairs);
     }
 
-    pub fn finish(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
+    pub fn finish(&mut self, ending: &mut Ending) -> Columns {
         let mut columns = Columns::default();
         self.times.finish(&mut columns);
         columns.put(3, "observed_time_unix_nano", self.observed.finish());
         columns.put(4, "severity_number", self.severity_number.finish());
-        columns.put_nullable(5, "severity_text", self.severity_text.finish(repaired));
-        columns.put_nullable(6, "body", self.body.finish(repaired));
-        columns.put_nullable(7, "body_type", self.body_type.finish(repaired));
-        columns.put_nullable(8, "event_name", self.event_name.finish(repaired));
-        columns.put_nullable(9, "trace_id", self.trace_id.finish(repaired));
-        columns.put_nullable(10, "span_id", self.span_id.finish(repaired));
+        columns.put_nullable(5, "severity_text", self.severity_text.finish(ending));
+        columns.put_nullable(6, "body", self.body.finish(ending));
+        columns.put_nullable(7, "body_type", self.body_type.finish(ending));
+        columns.put_nullable(8, "event_name", self.event_name.finish(ending));
+        columns.put_nullable(9, "trace_id", self.trace_id.finish(ending));
+        columns.put_nullable(10, "span_id", self.span_id.finish(ending));
         columns.put(11, "flags", self.flags.finish());
         columns.put(73, "dropped_attributes_count", self.dropped.finish());
-        self.source.finish(&mut columns, repaired)?;
-        Ok(columns)
+        self.source.finish(&mut columns, ending);
+        columns
     }
 }

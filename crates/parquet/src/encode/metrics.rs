@@ -1,12 +1,13 @@
 //! What the four tables of data points share: the metric, the point's times and flags, exemplars.
 
-use arrow_schema::ArrowError;
 use sluice_wire::{Fields, Metric, MetricData};
 
-use super::attributes::{Pairs, Repairs};
-use super::column::{Booleans, Columns, Doubles, Ends, Ints, Longs, Maps, Texts};
+use super::attributes::{Pairs, Reading};
+use super::column::{Columns, Data, Ending, Ends, Maps};
 use super::file::FileSettings;
-use super::source::{Source, SourceColumns, attributes};
+use super::number::{Booleans, Doubles, Ints, Longs};
+use super::source::{Source, SourceColumns};
+use super::text::Texts;
 use super::times::Times;
 
 /// A metric, read once for all of its points.
@@ -22,7 +23,7 @@ pub(crate) struct MetricSource {
 }
 
 impl MetricSource {
-    pub fn set(&mut self, metric: &Metric<'_>, data: &MetricData<'_>, repairs: &mut Repairs) {
+    pub fn set(&mut self, metric: &Metric<'_>, data: &MetricData<'_>, reading: &mut Reading) {
         use sluice_wire::MetricKind::{ExponentialHistogram, Gauge, Histogram, Sum, Summary};
         for (to, text) in [
             (&mut self.name, metric.name()),
@@ -32,7 +33,11 @@ impl MetricSource {
             to.clear();
             to.extend_from_slice(text.as_bytes());
         }
-        self.metadata.fill(metric.metadata(), repairs);
+        self.metadata.begin(&mut reading.keys);
+        for attribute in metric.metadata() {
+            self.metadata
+                .push(attribute.raw(), &mut reading.keys, &mut reading.repairs);
+        }
         self.temporality = (!matches!(data.kind(), Gauge | Summary)).then(|| data.temporality());
         self.is_monotonic = (data.kind() == Sum).then(|| data.is_monotonic());
         self.metric_type = match data.kind() {
@@ -64,7 +69,6 @@ pub(crate) struct PointColumns {
     flags: Longs,
     exemplars: Exemplars,
     source: SourceColumns,
-    pairs: Pairs,
 }
 
 impl PointColumns {
@@ -72,17 +76,16 @@ impl PointColumns {
         Self {
             times: Times::default(),
             start: Longs::default(),
-            name: Texts::default(),
-            description: Texts::default(),
-            unit: Texts::default(),
-            metric_type: Texts::default(),
-            metadata: Maps::default(),
+            name: Texts::new(settings),
+            description: Texts::new(settings),
+            unit: Texts::new(settings),
+            metric_type: Texts::new(settings),
+            metadata: Maps::new(settings),
             temporality: Ints::default(),
             is_monotonic: Booleans::default(),
             flags: Longs::default(),
-            exemplars: Exemplars::default(),
+            exemplars: Exemplars::new(settings),
             source: SourceColumns::new(settings),
-            pairs: Pairs::default(),
         }
     }
 
@@ -93,7 +96,7 @@ impl PointColumns {
         metric: &MetricSource,
         point: &[u8],
         numbers: Numbers,
-        repairs: &mut Repairs,
+        reading: &mut Reading,
     ) {
         let (mut start, mut time, mut flags, mut exemplars) = (0u64, 0u64, 0u32, 0);
         for field in Fields::of(point) {
@@ -103,7 +106,7 @@ impl PointColumns {
                 number if number == numbers.flags => flags = field.varint().unwrap_or(0) as u32,
                 number if numbers.exemplars == Some(number) => {
                     let exemplar = field.bytes().unwrap_or_default();
-                    self.exemplars.push(exemplar, &mut self.pairs, repairs);
+                    self.exemplars.push(exemplar, reading);
                     exemplars += 1;
                 }
                 _ => {}
@@ -115,35 +118,35 @@ impl PointColumns {
         self.description.push_unless_empty(&metric.description);
         self.unit.push_unless_empty(&metric.unit);
         self.metric_type.push(metric.metric_type.as_bytes());
-        self.metadata.push(&metric.metadata);
+        self.metadata.push(&metric.metadata, &reading.keys);
         self.temporality.push_option(metric.temporality);
         self.is_monotonic.push_option(metric.is_monotonic);
         self.flags.push(flags.into());
         self.exemplars.ends.push(exemplars);
-        self.pairs.fill(attributes(point, numbers.attributes), repairs);
-        self.source.push(source, &self.pairs);
+        reading.read(point, numbers.attributes);
+        self.source.push(source, reading);
     }
 
     /// The first columns; those of the kind follow.
-    pub fn begin(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
+    pub fn begin(&mut self, ending: &mut Ending) -> Columns {
         let mut columns = Columns::default();
         self.times.finish(&mut columns);
         columns.put(3, "start_time_unix_nano", self.start.finish());
-        columns.put(4, "metric_name", self.name.finish(repaired));
-        columns.put_nullable(5, "metric_description", self.description.finish(repaired));
-        columns.put_nullable(6, "metric_unit", self.unit.finish(repaired));
-        columns.put(7, "metric_type", self.metric_type.finish(repaired));
+        columns.put(4, "metric_name", self.name.finish(ending));
+        columns.put_nullable(5, "metric_description", self.description.finish(ending));
+        columns.put_nullable(6, "metric_unit", self.unit.finish(ending));
+        columns.put(7, "metric_type", self.metric_type.finish(ending));
         columns.put_nullable(8, "aggregation_temporality", self.temporality.finish());
         columns.put_nullable(9, "is_monotonic", self.is_monotonic.finish());
         columns.put(10, "flags", self.flags.finish());
-        Ok(columns)
+        columns
     }
 
-    pub fn end(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
-        self.exemplars.finish(columns, repaired)?;
+    pub fn end(&mut self, columns: &mut Columns, ending: &mut Ending) {
+        self.exemplars.finish(columns, ending);
         self.metadata
-            .finish(columns, 50, "metric_metadata", "metric_metadata_types", repaired)?;
-        self.source.finish(columns, repaired)
+            .finish(columns, 50, "metric_metadata", "metric_metadata_types", ending);
+        self.source.finish(columns, ending)
     }
 }
 
@@ -155,7 +158,7 @@ pub(crate) struct Numbers {
     pub exemplars: Option<u32>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Exemplars {
     ends: Ends,
     time: Longs,
@@ -167,7 +170,19 @@ struct Exemplars {
 }
 
 impl Exemplars {
-    fn push(&mut self, exemplar: &[u8], pairs: &mut Pairs, repairs: &mut Repairs) {
+    fn new(settings: &FileSettings) -> Self {
+        Self {
+            ends: Ends::default(),
+            time: Longs::default(),
+            double: Doubles::default(),
+            int: Longs::default(),
+            trace_id: Texts::in_lists(settings),
+            span_id: Texts::in_lists(settings),
+            attributes: Maps::in_lists(settings),
+        }
+    }
+
+    fn push(&mut self, exemplar: &[u8], reading: &mut Reading) {
         let (mut time, mut double, mut int) = (0u64, None, None);
         let (mut trace_id, mut span_id): (&[u8], &[u8]) = (&[], &[]);
         for field in Fields::of(exemplar) {
@@ -185,25 +200,24 @@ impl Exemplars {
         self.int.push_option(int);
         self.trace_id.push_hex(trace_id);
         self.span_id.push_hex(span_id);
-        pairs.fill(attributes(exemplar, 7), repairs);
-        self.attributes.push(pairs);
+        reading.read(exemplar, 7);
+        self.attributes.push(&reading.pairs, &reading.keys);
     }
 
-    fn finish(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
+    fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {
         let mut exemplar = Columns::default();
         exemplar.put(4901, "time_unix_nano", self.time.finish());
         exemplar.put_nullable(4902, "value_double", self.double.finish());
         exemplar.put_nullable(4903, "value_int", self.int.finish());
-        exemplar.put_nullable(4904, "trace_id", self.trace_id.finish(repaired));
-        exemplar.put_nullable(4905, "span_id", self.span_id.finish(repaired));
+        exemplar.put_nullable(4904, "trace_id", self.trace_id.finish(ending));
+        exemplar.put_nullable(4905, "span_id", self.span_id.finish(ending));
         self.attributes.finish(
             &mut exemplar,
             4906,
             "filtered_attributes",
             "filtered_attr_types",
-            repaired,
-        )?;
-        columns.put(49, "exemplars", self.ends.lists(4900, exemplar.into_structs()?)?);
-        Ok(())
+            ending,
+        );
+        columns.put(49, "exemplars", self.ends.lists(4900, Data::Structs(exemplar)));
     }
 }

@@ -1,21 +1,22 @@
-//! A Parquet file from arrays, page by page: what `ArrowWriter` does, for the few shapes of column that the tables have.
+//! A Parquet file from columns, page by page: what `ArrowWriter` does, for the few shapes of column that the tables have.
 //!
 //! It is quicker because it does less: each value is looked up once, values that many rows share are looked up once for all of
 //! them, bounds are those of a page's distinct values, the bits that say what is null become levels as they are, and
 //! the compressor is kept. Footer, indexes and heads of pages are written by the parquet crate, into which the columns
 //! are spliced.
 //!
-//! In the order of a value's way: `values` finds it in its array, `levels` says which row it belongs to, `chunk` decides how its
-//! page is written, with `dictionary`, `hybrid` and `delta`, and keeps `bounds`.
+//! In the order of a value's way: `levels` says which row it belongs to, `numbers` decides how numbers are written (texts know
+//! already), `chunk` makes pages with `hybrid` and `delta`, and `footer` says what is in them, with `filter`.
 
 mod bounds;
 mod chunk;
 mod delta;
-mod dictionary;
+mod filter;
+mod footer;
 mod hybrid;
 mod levels;
+mod numbers;
 mod repeats;
-mod values;
 
 #[cfg(test)]
 mod tests;
@@ -24,10 +25,7 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::sync::Arc;
 
-use ahash::RandomState;
-use arrow_array::Array;
-use arrow_array::cast::AsArray;
-use arrow_schema::{DataType, Schema};
+use arrow_schema::Schema;
 use bytes::Bytes;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::errors::ParquetError;
@@ -35,23 +33,23 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 
 use super::EncodeError;
-use super::column::Columns;
-use super::file::{ROW_GROUP_BYTES, ROW_GROUP_ROWS, TIMES, UNIQUE};
-use chunk::{Chunk, Place};
+use super::column::{Columns, Data};
+use super::file::{BATCH_ROWS, FILTERED, ROW_GROUP_BYTES, ROW_GROUP_MEMORY, ROW_GROUP_ROWS, TIMES};
+pub(crate) use bounds::Bounds;
+use chunk::{Chunk, Place, Values};
+use filter::Filter;
 use levels::Levels;
 use repeats::Repeats;
-use values::Gathered;
 
 /// What the columns of a file use one after the other.
 pub(crate) struct Tools {
-    hasher: RandomState,
     level: i32,
     /// A page before it is compressed.
     page: Vec<u8>,
     compressed: Vec<u8>,
-    /// Places in the dictionary of a page's values.
+    /// Places in the dictionary of a page's numbers.
     places: Vec<u32>,
-    /// The same before runs are written out.
+    /// Places after runs are written out.
     repeated: Vec<u32>,
     /// One bit for each place, set where a page has it.
     seen: Vec<u64>,
@@ -92,7 +90,6 @@ impl<W: Write + Send> PageWriter<W> {
     ) -> Result<Self, EncodeError> {
         let schema = ArrowSchemaConverter::new().convert(schema)?;
         let tools = Tools {
-            hasher: RandomState::new(),
             level,
             page: Vec::new(),
             compressed: Vec::new(),
@@ -102,8 +99,13 @@ impl<W: Write + Send> PageWriter<W> {
         };
         let chunk = |column: &parquet::schema::types::ColumnDescPtr| {
             let path = column.path();
-            let unique = UNIQUE.iter().chain(TIMES).any(|name| path.parts() == [*name]);
-            Chunk::new(column.clone(), properties.compression(path), unique, &tools)
+            let among = |names: &[&str]| names.iter().any(|name| path.parts() == [*name]);
+            Chunk::new(
+                column.clone(),
+                properties.compression(path),
+                among(TIMES),
+                Filter::new(among(FILTERED)),
+            )
         };
         Ok(Self {
             chunks: schema.columns().iter().map(chunk).collect(),
@@ -113,24 +115,27 @@ impl<W: Write + Send> PageWriter<W> {
         })
     }
 
-    /// Adds rows, as one page a column.
-    pub fn write(&mut self, columns: &Columns, rows: usize) -> Result<(), EncodeError> {
-        if self.rows > 0 && self.rows + rows > ROW_GROUP_ROWS {
-            self.end_row_group()?;
-        }
+    /// Whether the row group is to end with these rows, which wait: another batch may not fit.
+    pub fn is_row_group_full(&self, rows: usize, bytes: usize) -> bool {
+        self.rows + rows + BATCH_ROWS > ROW_GROUP_ROWS
+            || self.in_progress_bytes() + bytes / 2 >= ROW_GROUP_BYTES
+            || self.memory_bytes() + bytes >= ROW_GROUP_MEMORY
+    }
+
+    /// Adds rows, as one page a column; `last`: the row group ends with them.
+    pub fn write(&mut self, columns: Columns, rows: usize, last: bool) -> Result<(), EncodeError> {
         let mut pages = Pages {
             chunks: self.chunks.iter_mut(),
             tools: &mut self.tools,
-            gathered: Gathered::default(),
             rows,
             runs: &[],
         };
-        for (column, shared) in columns.arrays.iter().zip(&columns.shared) {
-            pages.runs = if *shared { &columns.runs } else { &[] };
+        for (column, shared) in columns.data.into_iter().zip(columns.shared) {
+            pages.runs = if shared { &columns.runs } else { &[] };
             pages.put(column, None)?;
         }
         self.rows += rows;
-        if self.rows >= ROW_GROUP_ROWS || self.in_progress_bytes() >= ROW_GROUP_BYTES {
+        if last {
             self.end_row_group()?;
         }
         Ok(())
@@ -162,11 +167,8 @@ impl<W: Write + Send> PageWriter<W> {
         self.chunks.iter().map(Chunk::memory_bytes).sum()
     }
 
-    /// Writes what is left and the footer.
-    pub fn finish(mut self) -> Result<W, EncodeError> {
-        if self.rows > 0 {
-            self.end_row_group()?;
-        }
+    /// Writes the footer.
+    pub fn finish(self) -> Result<W, EncodeError> {
         Ok(self.file.into_inner()?)
     }
 }
@@ -175,7 +177,6 @@ impl<W: Write + Send> PageWriter<W> {
 struct Pages<'a> {
     chunks: std::slice::IterMut<'a, Chunk>,
     tools: &'a mut Tools,
-    gathered: Gathered,
     rows: usize,
     /// How many rows have each value, or each list, of the column at hand; one each, if empty.
     runs: &'a [u32],
@@ -183,39 +184,47 @@ struct Pages<'a> {
 
 impl Pages<'_> {
     /// Adds the pages of a column, the elements of which are in lists with these levels.
-    fn put(&mut self, array: &dyn Array, levels: Option<&Levels>) -> Result<(), EncodeError> {
-        match array.data_type() {
-            DataType::Struct(_) => {
-                let fields = array.as_struct().columns();
-                fields.iter().try_for_each(|field| self.put(field, levels))
+    fn put(&mut self, data: Data, levels: Option<&Levels>) -> Result<(), EncodeError> {
+        match data {
+            Data::Structs(columns) => {
+                let mut fields = columns.data.into_iter();
+                fields.try_for_each(|field| self.put(field, levels))
             }
-            DataType::List(_) => {
-                let lists = array.as_list::<i32>();
-                let levels = Levels::of_lists(levels, lists.value_offsets(), self.runs);
-                self.put(lists.values(), Some(&levels))
+            Data::Lists(lists) => {
+                let levels = match (levels, lists.maps) {
+                    (None, true) => Levels::of_maps(&lists.ends, self.runs),
+                    _ => Levels::of_lists(levels, &lists.ends, self.runs),
+                };
+                self.put(*lists.elements, Some(&levels))
             }
-            DataType::Map(..) => {
-                let maps = array.as_map();
-                let levels = Levels::of_lists(levels, maps.value_offsets(), self.runs);
-                self.put(maps.entries(), Some(&levels))
-            }
-            _ => {
-                const STRANGE: EncodeError =
-                    EncodeError::Internal("a column of a type that pages are not made of");
+            Data::Texts(texts) => {
                 let chunk = self.chunks.next().ok_or(STRANGE)?;
-                let values = values::of(array, &mut self.gathered).ok_or(STRANGE)?;
-                let nulls = levels::repeated_nulls(array.nulls(), self.runs);
+                let nulls = levels::repeated_nulls(texts.nulls.as_ref(), self.runs);
                 let place = Place {
                     rows: self.rows,
                     levels,
                     nulls: nulls.as_ref(),
-                    repeats: Repeats::new(self.runs, levels, array.nulls()),
+                    repeats: Repeats::new(self.runs, levels, texts.nulls.as_ref()),
                 };
-                Ok(chunk.page(self.tools, &place, &values)?)
+                Ok(chunk.page(self.tools, &place, Values::Texts(texts.page))?)
             }
+            Data::Numbers(numbers) => {
+                let chunk = self.chunks.next().ok_or(STRANGE)?;
+                let nulls = levels::repeated_nulls(numbers.nulls.as_ref(), self.runs);
+                let place = Place {
+                    rows: self.rows,
+                    levels,
+                    nulls: nulls.as_ref(),
+                    repeats: Repeats::new(self.runs, levels, numbers.nulls.as_ref()),
+                };
+                Ok(chunk.page(self.tools, &place, Values::Numbers(&numbers.values))?)
+            }
+            Data::Array(_) => Err(STRANGE),
         }
     }
 }
+
+const STRANGE: EncodeError = EncodeError::Internal("a column of a type that pages are not made of");
 
 /// Appends a number, seven bits a byte.
 fn put_varint(out: &mut Vec<u8>, mut value: u64) {

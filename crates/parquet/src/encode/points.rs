@@ -1,13 +1,12 @@
 //! The tables of data points: `metrics_number`, `metrics_histogram`, `metrics_exp_histogram`, `metrics_summary`.
 
-use arrow_array::types::{ArrowPrimitiveType, Float64Type, Int64Type};
-use arrow_schema::ArrowError;
 use sluice_wire::{Field, Fields};
 
-use super::attributes::Repairs;
-use super::column::{self, Columns, Doubles, Ends, Ints, Longs};
+use super::attributes::Reading;
+use super::column::{Columns, Data, Ending, Ends};
 use super::file::FileSettings;
 use super::metrics::{MetricSource, Numbers, PointColumns};
+use super::number::{self, Doubles, Ints, Longs, Number};
 use super::source::Source;
 
 /// Wire types, as in the encoding's specification.
@@ -71,7 +70,7 @@ impl NumberPoints {
         }
     }
 
-    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], repairs: &mut Repairs) {
+    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], reading: &mut Reading) {
         let (mut value, mut int) = (None, None);
         for field in Fields::of(point) {
             match field.number {
@@ -87,15 +86,15 @@ impl NumberPoints {
             flags: 8,
             exemplars: Some(5),
         };
-        self.point.push(source, metric, point, numbers, repairs);
+        self.point.push(source, metric, point, numbers, reading);
     }
 
-    pub fn finish(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
-        let mut columns = self.point.begin(repaired)?;
+    pub fn finish(&mut self, ending: &mut Ending) -> Columns {
+        let mut columns = self.point.begin(ending);
         columns.put_nullable(20, "value_double", self.double.finish());
         columns.put_nullable(21, "value_int", self.int.finish());
-        self.point.end(&mut columns, repaired)?;
-        Ok(columns)
+        self.point.end(&mut columns, ending);
+        columns
     }
 }
 
@@ -137,22 +136,22 @@ impl Totals {
 
 /// Lists of numbers, one a row.
 #[derive(Debug)]
-struct Lists<T: ArrowPrimitiveType> {
+struct Lists<T: Number> {
     ends: Ends,
-    values: column::Numbers<T>,
+    values: number::Numbers<T>,
 }
 
-impl<T: ArrowPrimitiveType> Default for Lists<T> {
+impl<T: Number> Default for Lists<T> {
     fn default() -> Self {
         Self {
             ends: Ends::default(),
-            values: column::Numbers::default(),
+            values: number::Numbers::default(),
         }
     }
 }
 
-impl<T: ArrowPrimitiveType> Lists<T> {
-    fn push(&mut self, values: impl Iterator<Item = T::Native>) {
+impl<T: Number> Lists<T> {
+    fn push(&mut self, values: impl Iterator<Item = T>) {
         let mut count = 0;
         for value in values {
             self.values.push(value);
@@ -161,9 +160,8 @@ impl<T: ArrowPrimitiveType> Lists<T> {
         self.ends.push(count);
     }
 
-    fn finish(&mut self, columns: &mut Columns, id: i32, name: &str) -> Result<(), ArrowError> {
-        columns.put(id, name, self.ends.lists(id, self.values.finish())?);
-        Ok(())
+    fn finish(&mut self, columns: &mut Columns, id: i32, name: &str) {
+        columns.put(id, name, self.ends.lists(id, self.values.finish()));
     }
 }
 
@@ -172,8 +170,8 @@ impl<T: ArrowPrimitiveType> Lists<T> {
 pub(crate) struct HistogramPoints {
     point: PointColumns,
     totals: Totals,
-    bucket_counts: Lists<Int64Type>,
-    explicit_bounds: Lists<Float64Type>,
+    bucket_counts: Lists<i64>,
+    explicit_bounds: Lists<f64>,
 }
 
 impl HistogramPoints {
@@ -186,7 +184,7 @@ impl HistogramPoints {
         }
     }
 
-    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], repairs: &mut Repairs) {
+    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], reading: &mut Reading) {
         self.totals.push(point, 11);
         let of = |number| Fields::of(point).filter(move |field| field.number == number);
         self.bucket_counts
@@ -198,16 +196,16 @@ impl HistogramPoints {
             flags: 10,
             exemplars: Some(8),
         };
-        self.point.push(source, metric, point, numbers, repairs);
+        self.point.push(source, metric, point, numbers, reading);
     }
 
-    pub fn finish(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
-        let mut columns = self.point.begin(repaired)?;
+    pub fn finish(&mut self, ending: &mut Ending) -> Columns {
+        let mut columns = self.point.begin(ending);
         self.totals.finish(&mut columns);
-        self.bucket_counts.finish(&mut columns, 24, "bucket_counts")?;
-        self.explicit_bounds.finish(&mut columns, 25, "explicit_bounds")?;
-        self.point.end(&mut columns, repaired)?;
-        Ok(columns)
+        self.bucket_counts.finish(&mut columns, 24, "bucket_counts");
+        self.explicit_bounds.finish(&mut columns, 25, "explicit_bounds");
+        self.point.end(&mut columns, ending);
+        columns
     }
 }
 
@@ -215,7 +213,7 @@ impl HistogramPoints {
 #[derive(Debug, Default)]
 struct Buckets {
     offset: Ints,
-    counts: Lists<Int64Type>,
+    counts: Lists<i64>,
 }
 
 impl Buckets {
@@ -236,10 +234,10 @@ impl Buckets {
             .push(counts.flat_map(|field| varints(&field)).map(|count| count as i64));
     }
 
-    fn finish(&mut self, columns: &mut Columns, id: i32, side: &str) -> Result<(), ArrowError> {
+    fn finish(&mut self, columns: &mut Columns, id: i32, side: &str) {
         columns.put_nullable(id, &format!("{side}_offset"), self.offset.finish());
         self.counts
-            .finish(columns, id + 1, &format!("{side}_bucket_counts"))
+            .finish(columns, id + 1, &format!("{side}_bucket_counts"));
     }
 }
 
@@ -268,7 +266,7 @@ impl ExponentialPoints {
         }
     }
 
-    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], repairs: &mut Repairs) {
+    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], reading: &mut Reading) {
         self.totals.push(point, 12);
         let (mut scale, mut zero_count, mut zero_threshold) = (0, 0, 0.0);
         for field in Fields::of(point) {
@@ -289,19 +287,19 @@ impl ExponentialPoints {
             flags: 10,
             exemplars: Some(11),
         };
-        self.point.push(source, metric, point, numbers, repairs);
+        self.point.push(source, metric, point, numbers, reading);
     }
 
-    pub fn finish(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
-        let mut columns = self.point.begin(repaired)?;
+    pub fn finish(&mut self, ending: &mut Ending) -> Columns {
+        let mut columns = self.point.begin(ending);
         self.totals.finish(&mut columns);
         columns.put(24, "scale", self.scale.finish());
         columns.put(25, "zero_count", self.zero_count.finish());
         columns.put(26, "zero_threshold", self.zero_threshold.finish());
-        self.positive.finish(&mut columns, 27, "positive")?;
-        self.negative.finish(&mut columns, 29, "negative")?;
-        self.point.end(&mut columns, repaired)?;
-        Ok(columns)
+        self.positive.finish(&mut columns, 27, "positive");
+        self.negative.finish(&mut columns, 29, "negative");
+        self.point.end(&mut columns, ending);
+        columns
     }
 }
 
@@ -328,7 +326,7 @@ impl SummaryPoints {
         }
     }
 
-    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], repairs: &mut Repairs) {
+    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], reading: &mut Reading) {
         let (mut count, mut sum, mut quantiles) = (0, 0.0, 0);
         for field in Fields::of(point) {
             match field.number {
@@ -358,11 +356,11 @@ impl SummaryPoints {
             flags: 8,
             exemplars: None,
         };
-        self.point.push(source, metric, point, numbers, repairs);
+        self.point.push(source, metric, point, numbers, reading);
     }
 
-    pub fn finish(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
-        let mut columns = self.point.begin(repaired)?;
+    pub fn finish(&mut self, ending: &mut Ending) -> Columns {
+        let mut columns = self.point.begin(ending);
         columns.put(20, "count", self.count.finish());
         columns.put(21, "sum", self.sum.finish());
         let mut quantile = Columns::default();
@@ -371,9 +369,9 @@ impl SummaryPoints {
         columns.put(
             22,
             "quantile_values",
-            self.ends.lists(2200, quantile.into_structs()?)?,
+            self.ends.lists(2200, Data::Structs(quantile)),
         );
-        self.point.end(&mut columns, repaired)?;
-        Ok(columns)
+        self.point.end(&mut columns, ending);
+        columns
     }
 }

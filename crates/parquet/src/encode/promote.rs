@@ -1,9 +1,11 @@
 //! Attributes that have a column of their own, beside their place in the map.
 
-use arrow_array::types::{Float64Type, Int64Type};
-
-use super::attributes::{Pairs, fingerprint, kind};
-use super::column::{Booleans, Columns, Numbers, Texts};
+use super::attributes::{Pairs, kind};
+use super::column::{Columns, Ending};
+use super::file::FileSettings;
+use super::keys::Keys;
+use super::number::{Booleans, Doubles, Longs};
+use super::text::Texts;
 
 /// Where an attribute is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,8 +49,8 @@ pub struct Promotion {
 #[derive(Debug)]
 enum Values {
     String(Texts),
-    Int(Numbers<Int64Type>),
-    Double(Numbers<Float64Type>),
+    Int(Longs),
+    Double(Doubles),
     Bool(Booleans),
 }
 
@@ -57,15 +59,25 @@ struct Promoted {
     promotion: Promotion,
     id: i32,
     values: Values,
+    /// The next column of the same attribute: it may have several, of different types.
+    next: Option<u32>,
 }
 
 /// The promoted columns of a table.
 #[derive(Debug)]
 pub(crate) struct PromotedColumns {
     columns: Vec<Promoted>,
-    /// Where the columns of a key are found: its fingerprint, and the column's place plus one. A power of two, half full at
-    /// most; none without columns.
-    slots: Vec<(u64, usize)>,
+    /// Of each level and number of a key: the first of its columns. Void when `generation` is not that of the keys.
+    first: [Vec<First>; 3],
+    generation: u64,
+}
+
+/// The first column of a key.
+#[derive(Debug, Clone, Copy)]
+enum First {
+    Unknown,
+    None,
+    At(u32),
 }
 
 /// Field ids of promoted columns begin here; the rest of it is made of the name, so that it does not change with the
@@ -78,68 +90,82 @@ fn field_id(column: &str) -> i32 {
 }
 
 impl PromotedColumns {
-    pub fn new(promotions: &[Promotion]) -> Self {
-        let column = |promotion: &Promotion| Promoted {
+    pub fn new(settings: &FileSettings) -> Self {
+        let promotions = &settings.promotions;
+        let alike =
+            |one: &Promotion, other: &Promotion| one.level == other.level && one.attribute == other.attribute;
+        let column = |(index, promotion): (usize, &Promotion)| Promoted {
             id: field_id(&promotion.column),
             values: match promotion.column_type {
-                ColumnType::String => Values::String(Texts::default()),
-                ColumnType::Int => Values::Int(Numbers::default()),
-                ColumnType::Double => Values::Double(Numbers::default()),
+                ColumnType::String => Values::String(Texts::new(settings)),
+                ColumnType::Int => Values::Int(Longs::default()),
+                ColumnType::Double => Values::Double(Doubles::default()),
                 ColumnType::Bool => Values::Bool(Booleans::default()),
             },
+            next: (index + 1..promotions.len())
+                .find(|next| alike(&promotions[*next], promotion))
+                .map(|next| next as u32),
             promotion: promotion.clone(),
         };
-        let size = match promotions.len() {
-            0 => 0,
-            count => (count * 2).next_power_of_two(),
-        };
-        let mut slots = vec![(0, 0); size];
-        for (index, promotion) in promotions.iter().enumerate() {
-            let fingerprint = fingerprint(promotion.attribute.as_bytes());
-            let mut slot = fingerprint as usize & (size - 1);
-            while slots[slot].1 > 0 {
-                slot = (slot + 1) & (size - 1);
-            }
-            slots[slot] = (fingerprint, index + 1);
-        }
         Self {
-            columns: promotions.iter().map(column).collect(),
-            slots,
+            columns: promotions.iter().enumerate().map(column).collect(),
+            first: Default::default(),
+            generation: 0,
         }
     }
 
     /// Takes the values of a row, or of a run of rows, whose columns have `rows` values by now. Columns without a value are left
     /// as they are; those of a level are always pushed with the same count.
-    pub fn push(&mut self, level: Level, pairs: &Pairs, rows: usize) {
-        let Some(mask) = self.slots.len().checked_sub(1) else {
+    pub fn push(&mut self, level: Level, pairs: &Pairs, keys: &Keys, rows: usize) {
+        if self.columns.is_empty() {
             return;
-        };
-        for (index, fingerprint) in pairs.fingerprints.iter().enumerate() {
-            let mut slot = *fingerprint as usize & mask;
-            // An attribute may have several columns, of different types.
-            while let (of, place @ 1..) = self.slots[slot] {
-                slot = (slot + 1) & mask;
-                let column = &mut self.columns[place - 1];
-                if of == *fingerprint
-                    && column.promotion.level == level
-                    && column.promotion.attribute.as_bytes() == pairs.key(index)
-                {
-                    column.values.pad(rows);
-                    column.values.push(pairs.types[index], pairs.value(index));
-                }
+        }
+        if self.generation != keys.generation() {
+            self.first = Default::default();
+            self.generation = keys.generation();
+        }
+        for (index, key) in pairs.keys().enumerate() {
+            let first = match self.first[level as usize].get(key as usize) {
+                None | Some(First::Unknown) => self.find(level, key, keys),
+                Some(known) => *known,
+            };
+            let mut next = match first {
+                First::At(first) => Some(first),
+                First::Unknown | First::None => None,
+            };
+            while let Some(at) = next {
+                let column = &mut self.columns[at as usize];
+                column.values.pad(rows);
+                column.values.push(pairs, index);
+                next = column.next;
             }
         }
     }
 
+    #[cold]
+    fn find(&mut self, level: Level, key: u32, keys: &Keys) -> First {
+        let of = |column: &Promoted| {
+            column.promotion.level == level && column.promotion.attribute.as_bytes() == keys.text(key)
+        };
+        let found = self.columns.iter().position(of);
+        let found = found.map_or(First::None, |at| First::At(at as u32));
+        let first = &mut self.first[level as usize];
+        if first.len() <= key as usize {
+            first.resize(key as usize + 1, First::Unknown);
+        }
+        first[key as usize] = found;
+        found
+    }
+
     /// Puts the columns, of `rows` rows in `runs` runs.
-    pub fn finish(&mut self, columns: &mut Columns, runs: usize, rows: usize, repaired: &mut u64) {
+    pub fn finish(&mut self, columns: &mut Columns, runs: usize, rows: usize, ending: &mut Ending) {
         for column in &mut self.columns {
             let name = &column.promotion.column;
             let id = column.id;
             let mut put = |columns: &mut Columns, rows| {
                 column.values.pad(rows);
                 match &mut column.values {
-                    Values::String(values) => columns.put_nullable(id, name, values.finish(repaired)),
+                    Values::String(values) => columns.put_nullable(id, name, values.finish(ending)),
                     Values::Int(values) => columns.put_nullable(id, name, values.finish()),
                     Values::Double(values) => columns.put_nullable(id, name, values.finish()),
                     Values::Bool(values) => columns.put_nullable(id, name, values.finish()),
@@ -163,14 +189,18 @@ impl Values {
         }
     }
 
-    /// Takes the value of an attribute of some type, as its text.
-    fn push(&mut self, of: u8, value: &[u8]) {
-        let text = |kind| std::str::from_utf8(value).ok().filter(|_| of == kind);
+    /// Takes the value of an attribute, which is absent where it is of another type.
+    #[inline]
+    fn push(&mut self, pairs: &Pairs, index: usize) {
+        let bits = |of| (pairs.types[index] == of).then(|| pairs.number(index));
         match self {
-            Self::String(values) => values.push_option((of == kind::STRING).then_some(value)),
-            Self::Int(values) => values.push_option(text(kind::INT).and_then(|text| text.parse().ok())),
-            Self::Double(values) => values.push_option(text(kind::DOUBLE).and_then(|text| text.parse().ok())),
-            Self::Bool(values) => values.push_option(text(kind::BOOL).map(|text| text == "true")),
+            Self::String(values) => match pairs.types[index] {
+                kind::STRING => values.push(pairs.text(index)),
+                _ => values.push_absent(),
+            },
+            Self::Int(values) => values.push_option(bits(kind::INT).map(|bits| bits as i64)),
+            Self::Double(values) => values.push_option(bits(kind::DOUBLE).map(f64::from_bits)),
+            Self::Bool(values) => values.push_option(bits(kind::BOOL).map(|bits| bits != 0)),
         }
     }
 }

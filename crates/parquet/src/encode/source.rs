@@ -1,12 +1,14 @@
 //! What the rows of one resource and scope have in common, read once for all of them, and the columns it goes into.
 
-use arrow_schema::ArrowError;
-use sluice_wire::{Fields, KeyValue, ResourceItems, ScopeItems};
+use sluice_wire::{Fields, ResourceItems, ScopeItems};
 
-use super::attributes::{Pairs, Repairs, kind};
-use super::column::{Columns, Longs, Maps, Texts};
+use super::attributes::{Pairs, Reading, Repairs, push_text};
+use super::column::{Columns, Ending, Maps};
 use super::file::{FileSettings, PageEncoder};
+use super::keys::Keys;
+use super::number::Longs;
 use super::promote::{Level, PromotedColumns};
+use super::text::Texts;
 
 /// A resource and one of its scopes.
 #[derive(Debug, Default)]
@@ -21,29 +23,60 @@ pub(crate) struct Source {
     pub scope_schema_url: Vec<u8>,
     /// Another one for each resource and scope.
     pub version: u64,
-    /// Where `service.name` is among the resource's attributes, if it is there and a string.
-    service_name: Option<usize>,
 }
 
 impl Source {
-    pub fn set_resource(&mut self, of: &ResourceItems<'_>, repairs: &mut Repairs) {
-        let resource = of.resource();
-        self.resource.fill(resource.attributes(), repairs);
-        self.resource_dropped = resource.dropped_attributes_count();
-        set(&mut self.resource_schema_url, of.schema_url());
-        self.service_name = (0..self.resource.len()).find(|index| {
-            self.resource.key(*index) == b"service.name" && self.resource.types[*index] == kind::STRING
-        });
+    pub fn set_resource(&mut self, of: &ResourceItems<'_>, keys: &mut Keys, repairs: &mut Repairs) {
+        keys.begin_resource();
+        self.resource.begin(keys);
+        self.resource_dropped = 0;
+        self.resource_schema_url.clear();
+        for field in Fields::of(of.raw()) {
+            match (field.number, field.bytes()) {
+                // A message that comes several times is one.
+                (1, Some(resource)) => {
+                    for field in Fields::of(resource) {
+                        match (field.number, field.bytes()) {
+                            (1, Some(attribute)) => self.resource.push(attribute, keys, repairs),
+                            (2, None) => self.resource_dropped = field.varint().unwrap_or(0) as u32,
+                            _ => {}
+                        }
+                    }
+                }
+                (3, Some(url)) => set(&mut self.resource_schema_url, url, repairs),
+                _ => {}
+            }
+        }
     }
 
-    pub fn set_scope(&mut self, of: &ScopeItems<'_>, repairs: &mut Repairs) {
+    pub fn set_scope(&mut self, of: &ScopeItems<'_>, keys: &mut Keys, repairs: &mut Repairs) {
         self.version += 1;
-        let scope = of.scope();
-        self.scope.fill(scope.attributes(), repairs);
-        set(&mut self.scope_name, scope.name());
-        set(&mut self.scope_version, scope.version());
-        self.scope_dropped = scope.dropped_attributes_count();
-        set(&mut self.scope_schema_url, of.schema_url());
+        self.scope.begin(keys);
+        self.scope_dropped = 0;
+        for text in [
+            &mut self.scope_name,
+            &mut self.scope_version,
+            &mut self.scope_schema_url,
+        ] {
+            text.clear();
+        }
+        for field in Fields::of(of.raw()) {
+            match (field.number, field.bytes()) {
+                (1, Some(scope)) => {
+                    for field in Fields::of(scope) {
+                        match (field.number, field.bytes()) {
+                            (1, Some(name)) => set(&mut self.scope_name, name, repairs),
+                            (2, Some(version)) => set(&mut self.scope_version, version, repairs),
+                            (3, Some(attribute)) => self.scope.push(attribute, keys, repairs),
+                            (4, None) => self.scope_dropped = field.varint().unwrap_or(0) as u32,
+                            _ => {}
+                        }
+                    }
+                }
+                (3, Some(url)) => set(&mut self.scope_schema_url, url, repairs),
+                _ => {}
+            }
+        }
     }
 
     /// Bytes a row has of it before it is encoded.
@@ -52,17 +85,9 @@ impl Source {
     }
 }
 
-fn set(to: &mut Vec<u8>, text: &str) {
+fn set(to: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
     to.clear();
-    to.extend_from_slice(text.as_bytes());
-}
-
-/// The attributes in field `number` of a message.
-pub(crate) fn attributes(message: &[u8], number: u32) -> impl Iterator<Item = KeyValue<'_>> {
-    Fields::of(message)
-        .filter(move |field| field.number == number)
-        .filter_map(|field| field.bytes())
-        .map(KeyValue::parse)
+    push_text(to, text, repairs);
 }
 
 /// The columns that every table ends with. Those of resource and scope have a value for each run of rows from one
@@ -94,44 +119,44 @@ impl SourceColumns {
             version: 0,
             runs: Vec::new(),
             rows: 0,
-            service_name: Texts::default(),
-            resource: Maps::default(),
+            service_name: Texts::new(settings),
+            resource: Maps::new(settings),
             resource_dropped: Longs::default(),
-            resource_schema_url: Texts::default(),
-            scope_name: Texts::default(),
-            scope_version: Texts::default(),
-            scope: Maps::default(),
+            resource_schema_url: Texts::new(settings),
+            scope_name: Texts::new(settings),
+            scope_version: Texts::new(settings),
+            scope: Maps::new(settings),
             scope_dropped: Longs::default(),
-            scope_schema_url: Texts::default(),
-            record: Maps::default(),
-            promoted: PromotedColumns::new(&settings.promotions),
+            scope_schema_url: Texts::new(settings),
+            record: Maps::new(settings),
+            promoted: PromotedColumns::new(settings),
         }
     }
 
     #[inline]
-    pub fn push(&mut self, source: &Source, record: &Pairs) {
+    pub fn push(&mut self, source: &Source, reading: &Reading) {
+        let Reading { keys, pairs, .. } = reading;
         let shared = self.settings.encoder == PageEncoder::Own && self.version == source.version;
         match self.runs.last_mut() {
             Some(run) if shared => *run += 1,
             _ => {
-                self.push_source(source);
+                self.push_source(source, keys);
                 self.version = source.version;
                 self.runs.push(1);
             }
         }
         if self.settings.maps {
-            self.record.push(record);
+            self.record.push(pairs, keys);
         }
-        self.promoted.push(Level::Record, record, self.rows);
+        self.promoted.push(Level::Record, pairs, keys, self.rows);
         self.rows += 1;
     }
 
-    fn push_source(&mut self, source: &Source) {
-        let service_name = source.service_name.map(|index| source.resource.value(index));
-        self.service_name.push_option(service_name);
+    fn push_source(&mut self, source: &Source, keys: &Keys) {
+        self.service_name.push_option(source.resource.service_name());
         if self.settings.maps {
-            self.resource.push(&source.resource);
-            self.scope.push(&source.scope);
+            self.resource.push(&source.resource, keys);
+            self.scope.push(&source.scope, keys);
         }
         self.resource_dropped.push(source.resource_dropped.into());
         self.resource_schema_url
@@ -141,49 +166,43 @@ impl SourceColumns {
         self.scope_dropped.push(source.scope_dropped.into());
         self.scope_schema_url.push_unless_empty(&source.scope_schema_url);
         let run = self.runs.len();
-        self.promoted.push(Level::Resource, &source.resource, run);
-        self.promoted.push(Level::Scope, &source.scope, run);
+        self.promoted.push(Level::Resource, &source.resource, keys, run);
+        self.promoted.push(Level::Scope, &source.scope, keys, run);
     }
 
-    pub fn finish(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
+    pub fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {
         let (runs, rows) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.rows));
         self.version = 0;
-        columns.put_shared(|columns| self.finish_source(columns, repaired))?;
+        columns.put_shared(|columns| self.finish_source(columns, ending));
         if self.settings.maps {
             self.record
-                .finish(columns, 71, "attributes", "attr_types", repaired)?;
+                .finish(columns, 71, "attributes", "attr_types", ending);
         }
-        self.promoted.finish(columns, runs.len(), rows, repaired);
+        self.promoted.finish(columns, runs.len(), rows, ending);
         if runs.len() < rows {
             columns.runs = runs;
         }
-        Ok(())
     }
 
-    fn finish_source(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
-        columns.put_nullable(60, "service_name", self.service_name.finish(repaired));
+    fn finish_source(&mut self, columns: &mut Columns, ending: &mut Ending) {
+        columns.put_nullable(60, "service_name", self.service_name.finish(ending));
         if self.settings.maps {
             let (name, types) = ("resource_attributes", "resource_attr_types");
-            self.resource.finish(columns, 61, name, types, repaired)?;
+            self.resource.finish(columns, 61, name, types, ending);
         }
         columns.put(
             63,
             "resource_dropped_attributes_count",
             self.resource_dropped.finish(),
         );
-        columns.put_nullable(
-            64,
-            "resource_schema_url",
-            self.resource_schema_url.finish(repaired),
-        );
-        columns.put_nullable(65, "scope_name", self.scope_name.finish(repaired));
-        columns.put_nullable(66, "scope_version", self.scope_version.finish(repaired));
+        columns.put_nullable(64, "resource_schema_url", self.resource_schema_url.finish(ending));
+        columns.put_nullable(65, "scope_name", self.scope_name.finish(ending));
+        columns.put_nullable(66, "scope_version", self.scope_version.finish(ending));
         if self.settings.maps {
             let (name, types) = ("scope_attributes", "scope_attr_types");
-            self.scope.finish(columns, 67, name, types, repaired)?;
+            self.scope.finish(columns, 67, name, types, ending);
         }
         columns.put(69, "scope_dropped_attributes_count", self.scope_dropped.finish());
-        columns.put_nullable(70, "scope_schema_url", self.scope_schema_url.finish(repaired));
-        Ok(())
+        columns.put_nullable(70, "scope_schema_url", self.scope_schema_url.finish(ending));
     }
 }

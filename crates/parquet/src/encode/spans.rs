@@ -1,12 +1,13 @@
 //! The table `spans`: a row for each span, its events and links in lists.
 
-use arrow_schema::ArrowError;
 use sluice_wire::{Fields, Span};
 
-use super::attributes::{Pairs, Repairs};
-use super::column::{Columns, Ends, Ints, Longs, Maps, Texts};
+use super::attributes::Reading;
+use super::column::{Columns, Data, Ending, Ends, Maps};
 use super::file::FileSettings;
-use super::source::{Source, SourceColumns, attributes};
+use super::number::{Ints, Longs};
+use super::source::{Source, SourceColumns};
+use super::text::Texts;
 use super::times::Times;
 
 #[derive(Debug)]
@@ -29,7 +30,6 @@ pub(crate) struct Spans {
     links: Links,
     dropped_links: Longs,
     source: SourceColumns,
-    pairs: Pairs,
 }
 
 impl Spans {
@@ -38,26 +38,25 @@ impl Spans {
             times: Times::default(),
             end: Longs::default(),
             duration: Longs::default(),
-            trace_id: Texts::default(),
-            span_id: Texts::default(),
-            parent_span_id: Texts::default(),
-            trace_state: Texts::default(),
-            name: Texts::default(),
+            trace_id: Texts::unique(settings),
+            span_id: Texts::unique(settings),
+            parent_span_id: Texts::unique(settings),
+            trace_state: Texts::new(settings),
+            name: Texts::new(settings),
             kind: Ints::default(),
             status_code: Ints::default(),
-            status_message: Texts::default(),
+            status_message: Texts::new(settings),
             flags: Longs::default(),
             dropped: Longs::default(),
-            events: Events::default(),
+            events: Events::new(settings),
             dropped_events: Longs::default(),
-            links: Links::default(),
+            links: Links::new(settings),
             dropped_links: Longs::default(),
             source: SourceColumns::new(settings),
-            pairs: Pairs::default(),
         }
     }
 
-    pub fn push(&mut self, source: &Source, span: &Span<'_>, repairs: &mut Repairs) {
+    pub fn push(&mut self, source: &Source, span: &Span<'_>, reading: &mut Reading) {
         let (mut start, mut end, mut kind, mut flags) = (0u64, 0u64, 0, 0);
         let (mut dropped, mut dropped_events, mut dropped_links) = (0, 0, 0);
         let [mut trace_id, mut span_id, mut parent, mut state, mut name]: [&[u8]; 5] = [&[]; 5];
@@ -77,12 +76,12 @@ impl Spans {
                 8 => end = field.fixed64().unwrap_or(0),
                 10 => dropped = count(),
                 11 => {
-                    self.events.push(bytes(), &mut self.pairs, repairs);
+                    self.events.push(bytes(), reading);
                     events += 1;
                 }
                 12 => dropped_events = count(),
                 13 => {
-                    self.links.push(bytes(), &mut self.pairs, repairs);
+                    self.links.push(bytes(), reading);
                     links += 1;
                 }
                 14 => dropped_links = count(),
@@ -116,35 +115,35 @@ impl Spans {
         self.dropped_events.push(dropped_events.into());
         self.links.ends.push(links);
         self.dropped_links.push(dropped_links.into());
-        self.pairs.fill(attributes(span.raw(), 9), repairs);
-        self.source.push(source, &self.pairs);
+        reading.read(span.raw(), 9);
+        self.source.push(source, reading);
     }
 
-    pub fn finish(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
+    pub fn finish(&mut self, ending: &mut Ending) -> Columns {
         let mut columns = Columns::default();
         self.times.finish(&mut columns);
         columns.put(3, "end_time_unix_nano", self.end.finish());
         columns.put(4, "duration_nano", self.duration.finish());
-        columns.put_nullable(9, "trace_id", self.trace_id.finish(repaired));
-        columns.put_nullable(10, "span_id", self.span_id.finish(repaired));
-        columns.put_nullable(12, "parent_span_id", self.parent_span_id.finish(repaired));
-        columns.put_nullable(13, "trace_state", self.trace_state.finish(repaired));
-        columns.put(14, "name", self.name.finish(repaired));
+        columns.put_nullable(9, "trace_id", self.trace_id.finish(ending));
+        columns.put_nullable(10, "span_id", self.span_id.finish(ending));
+        columns.put_nullable(12, "parent_span_id", self.parent_span_id.finish(ending));
+        columns.put_nullable(13, "trace_state", self.trace_state.finish(ending));
+        columns.put(14, "name", self.name.finish(ending));
         columns.put(15, "kind", self.kind.finish());
         columns.put(16, "status_code", self.status_code.finish());
-        columns.put_nullable(17, "status_message", self.status_message.finish(repaired));
+        columns.put_nullable(17, "status_message", self.status_message.finish(ending));
         columns.put(11, "flags", self.flags.finish());
-        self.events.finish(&mut columns, repaired)?;
+        self.events.finish(&mut columns, ending);
         columns.put(20, "dropped_events_count", self.dropped_events.finish());
-        self.links.finish(&mut columns, repaired)?;
+        self.links.finish(&mut columns, ending);
         columns.put(22, "dropped_links_count", self.dropped_links.finish());
         columns.put(73, "dropped_attributes_count", self.dropped.finish());
-        self.source.finish(&mut columns, repaired)?;
-        Ok(columns)
+        self.source.finish(&mut columns, ending);
+        columns
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Events {
     ends: Ends,
     time: Longs,
@@ -154,7 +153,17 @@ struct Events {
 }
 
 impl Events {
-    fn push(&mut self, event: &[u8], pairs: &mut Pairs, repairs: &mut Repairs) {
+    fn new(settings: &FileSettings) -> Self {
+        Self {
+            ends: Ends::default(),
+            time: Longs::default(),
+            name: Texts::in_lists(settings),
+            attributes: Maps::in_lists(settings),
+            dropped: Longs::default(),
+        }
+    }
+
+    fn push(&mut self, event: &[u8], reading: &mut Reading) {
         let (mut time, mut dropped, mut name): (u64, u32, &[u8]) = (0, 0, &[]);
         for field in Fields::of(event) {
             match field.number {
@@ -167,23 +176,22 @@ impl Events {
         self.time.push(time as i64);
         self.name.push(name);
         self.dropped.push(dropped.into());
-        pairs.fill(attributes(event, 3), repairs);
-        self.attributes.push(pairs);
+        reading.read(event, 3);
+        self.attributes.push(&reading.pairs, &reading.keys);
     }
 
-    fn finish(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
+    fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {
         let mut event = Columns::default();
         event.put(1901, "time_unix_nano", self.time.finish());
-        event.put(1902, "name", self.name.finish(repaired));
+        event.put(1902, "name", self.name.finish(ending));
         self.attributes
-            .finish(&mut event, 1903, "attributes", "attr_types", repaired)?;
+            .finish(&mut event, 1903, "attributes", "attr_types", ending);
         event.put(1905, "dropped_attributes_count", self.dropped.finish());
-        columns.put(19, "events", self.ends.lists(19_00, event.into_structs()?)?);
-        Ok(())
+        columns.put(19, "events", self.ends.lists(19_00, Data::Structs(event)));
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Links {
     ends: Ends,
     trace_id: Texts,
@@ -195,7 +203,19 @@ struct Links {
 }
 
 impl Links {
-    fn push(&mut self, link: &[u8], pairs: &mut Pairs, repairs: &mut Repairs) {
+    fn new(settings: &FileSettings) -> Self {
+        Self {
+            ends: Ends::default(),
+            trace_id: Texts::in_lists(settings),
+            span_id: Texts::in_lists(settings),
+            trace_state: Texts::in_lists(settings),
+            attributes: Maps::in_lists(settings),
+            dropped: Longs::default(),
+            flags: Longs::default(),
+        }
+    }
+
+    fn push(&mut self, link: &[u8], reading: &mut Reading) {
         let (mut dropped, mut flags) = (0u32, 0u32);
         let (mut trace_id, mut span_id, mut state): (&[u8], &[u8], &[u8]) = (&[], &[], &[]);
         for field in Fields::of(link) {
@@ -214,20 +234,19 @@ impl Links {
         self.trace_state.push_unless_empty(state);
         self.dropped.push(dropped.into());
         self.flags.push(flags.into());
-        pairs.fill(attributes(link, 4), repairs);
-        self.attributes.push(pairs);
+        reading.read(link, 4);
+        self.attributes.push(&reading.pairs, &reading.keys);
     }
 
-    fn finish(&mut self, columns: &mut Columns, repaired: &mut u64) -> Result<(), ArrowError> {
+    fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {
         let mut link = Columns::default();
-        link.put_nullable(2101, "trace_id", self.trace_id.finish(repaired));
-        link.put_nullable(2102, "span_id", self.span_id.finish(repaired));
-        link.put_nullable(2103, "trace_state", self.trace_state.finish(repaired));
+        link.put_nullable(2101, "trace_id", self.trace_id.finish(ending));
+        link.put_nullable(2102, "span_id", self.span_id.finish(ending));
+        link.put_nullable(2103, "trace_state", self.trace_state.finish(ending));
         self.attributes
-            .finish(&mut link, 2104, "attributes", "attr_types", repaired)?;
+            .finish(&mut link, 2104, "attributes", "attr_types", ending);
         link.put(2106, "dropped_attributes_count", self.dropped.finish());
         link.put(2107, "flags", self.flags.finish());
-        columns.put(21, "links", self.ends.lists(21_00, link.into_structs()?)?);
-        Ok(())
+        columns.put(21, "links", self.ends.lists(21_00, Data::Structs(link)));
     }
 }

@@ -1,10 +1,9 @@
 //! The tables there are, and the rows of one of them that wait to be encoded.
 
-use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_schema::{Schema, SchemaRef};
 use std::sync::Arc;
 
-use super::attributes::Repairs;
-use super::column::Columns;
+use super::column::{Columns, Ending};
 use super::file::FileSettings;
 use super::logs::Logs;
 use super::points::{ExponentialPoints, HistogramPoints, NumberPoints, SummaryPoints};
@@ -51,12 +50,9 @@ impl Table {
     }
 
     /// The columns of this table, with the promoted ones of `settings`.
-    ///
-    /// # Errors
-    /// None that a test would not have shown; it is what Arrow says of a schema that contradicts itself.
-    pub fn schema(self, settings: &FileSettings) -> Result<SchemaRef, ArrowError> {
-        let columns = Rows::new(self, settings).columns(&mut 0)?;
-        Ok(Arc::new(Schema::new(columns.fields)))
+    pub fn schema(self, settings: &FileSettings) -> SchemaRef {
+        let columns = Rows::new(self, settings).take(&mut Ending::default());
+        Arc::new(Schema::new(columns.fields))
     }
 }
 
@@ -83,19 +79,15 @@ impl Rows {
         }
     }
 
-    fn columns(&mut self, repaired: &mut u64) -> Result<Columns, ArrowError> {
-        match self {
-            Self::Logs(rows) => rows.finish(repaired),
-            Self::Spans(rows) => rows.finish(repaired),
-            Self::MetricsNumber(rows) => rows.finish(repaired),
-            Self::MetricsHistogram(rows) => rows.finish(repaired),
-            Self::MetricsExpHistogram(rows) => rows.finish(repaired),
-            Self::MetricsSummary(rows) => rows.finish(repaired),
-        }
-    }
-
     /// The columns of all rows, in the order of the schema; no rows are left.
-    pub fn take(&mut self, repairs: &mut Repairs) -> Result<Columns, ArrowError> {
-        self.columns(&mut repairs.invalid_texts)
+    pub fn take(&mut self, ending: &mut Ending) -> Columns {
+        match self {
+            Self::Logs(rows) => rows.finish(ending),
+            Self::Spans(rows) => rows.finish(ending),
+            Self::MetricsNumber(rows) => rows.finish(ending),
+            Self::MetricsHistogram(rows) => rows.finish(ending),
+            Self::MetricsExpHistogram(rows) => rows.finish(ending),
+            Self::MetricsSummary(rows) => rows.finish(ending),
+        }
     }
 }

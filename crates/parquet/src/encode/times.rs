@@ -1,15 +1,12 @@
 //! The time of a row, twice: as a timestamp for people and engines, exactly for the round trip.
 
-use arrow_array::PrimitiveArray;
-use arrow_array::types::TimestampMicrosecondType;
-use arrow_buffer::ScalarBuffer;
-
-use super::column::{Columns, Longs};
+use super::column::Columns;
+use super::number::{Longs, NumberType};
 
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     /// Microseconds: Spark refuses nanoseconds.
-    timestamps: Vec<i64>,
+    timestamps: Longs,
     exact: Longs,
 }
 
@@ -23,9 +20,7 @@ impl Times {
     }
 
     pub fn finish(&mut self, columns: &mut Columns) {
-        let timestamps = ScalarBuffer::from(std::mem::take(&mut self.timestamps));
-        let timestamps = PrimitiveArray::<TimestampMicrosecondType>::new(timestamps, None);
-        columns.put(1, "timestamp", timestamps.with_timezone("UTC"));
+        columns.put(1, "timestamp", self.timestamps.finish_as(NumberType::Time));
         columns.put(2, "time_unix_nano", self.exact.finish());
     }
 }

@@ -3,8 +3,8 @@
 use sluice_wire::{MetricKind, Request};
 
 use super::EncodeError;
-use super::attributes::Repairs;
-use super::logs;
+use super::attributes::{Reading, Repairs};
+use super::logs::Record;
 use super::metrics::MetricSource;
 use super::source::Source;
 use super::table::{Rows, Table};
@@ -20,8 +20,7 @@ pub(crate) trait Sink {
 pub(crate) struct Walker {
     source: Source,
     metric: MetricSource,
-    /// What was repaired since somebody asked.
-    pub repairs: Repairs,
+    reading: Reading,
 }
 
 /// Bytes of a row beside its record, resource and scope: numbers, mostly.
@@ -33,20 +32,33 @@ fn mixed_up() -> EncodeError {
 }
 
 impl Walker {
+    /// What was repaired since the last time.
+    pub fn take_repairs(&mut self) -> Repairs {
+        std::mem::take(&mut self.reading.repairs)
+    }
+
     /// Pushes every item of a request; returns how many rows that made.
     pub fn walk(&mut self, request: &Request<'_>, sink: &mut impl Sink) -> Result<u64, EncodeError> {
         let mut rows = 0;
+        let Self {
+            source,
+            metric: of,
+            reading,
+        } = self;
         for resource in request.resources() {
-            self.source.set_resource(&resource, &mut self.repairs);
+            let Reading { keys, repairs, .. } = &mut *reading;
+            source.set_resource(&resource, keys, repairs);
             for scope in resource.scopes() {
-                self.source.set_scope(&scope, &mut self.repairs);
-                let bytes = ROW_BYTES + self.source.bytes();
+                let Reading { keys, repairs, .. } = &mut *reading;
+                source.set_scope(&scope, keys, repairs);
+                let bytes = ROW_BYTES + source.bytes();
                 for record in scope.log_records() {
                     let size = bytes + record.raw().len();
-                    let Rows::Logs(logs) = sink.open(Table::Logs, logs::time(&record), size)? else {
+                    let record = Record::read(record, reading);
+                    let Rows::Logs(logs) = sink.open(Table::Logs, record.shown_time(), size)? else {
                         return Err(mixed_up());
                     };
-                    logs.push(&self.source, &record, &mut self.repairs);
+                    logs.push(source, &record, reading);
                     rows += 1;
                 }
                 for span in scope.spans() {
@@ -55,23 +67,22 @@ impl Walker {
                     else {
                         return Err(mixed_up());
                     };
-                    spans.push(&self.source, &span, &mut self.repairs);
+                    spans.push(source, &span, reading);
                     rows += 1;
                 }
                 for metric in scope.metrics() {
                     let Some(data) = metric.data() else { continue };
-                    self.metric.set(&metric, &data, &mut self.repairs);
-                    let bytes = bytes + self.metric.bytes();
+                    of.set(&metric, &data, reading);
+                    let bytes = bytes + of.bytes();
                     let table = table_of(data.kind());
                     for point in data.points() {
                         let size = bytes + point.raw().len();
-                        let (source, metric, raw) = (&self.source, &self.metric, point.raw());
-                        let repairs = &mut self.repairs;
+                        let raw = point.raw();
                         match sink.open(table, point.time_unix_nano(), size)? {
-                            Rows::MetricsNumber(rows) => rows.push(source, metric, raw, repairs),
-                            Rows::MetricsHistogram(rows) => rows.push(source, metric, raw, repairs),
-                            Rows::MetricsExpHistogram(rows) => rows.push(source, metric, raw, repairs),
-                            Rows::MetricsSummary(rows) => rows.push(source, metric, raw, repairs),
+                            Rows::MetricsNumber(rows) => rows.push(source, of, raw, reading),
+                            Rows::MetricsHistogram(rows) => rows.push(source, of, raw, reading),
+                            Rows::MetricsExpHistogram(rows) => rows.push(source, of, raw, reading),
+                            Rows::MetricsSummary(rows) => rows.push(source, of, raw, reading),
                             Rows::Logs(_) | Rows::Spans(_) => return Err(mixed_up()),
                         }
                         rows += 1;

@@ -29,7 +29,7 @@ pub struct LayoutSettings {
     pub max_age: Duration,
     /// Files open at once; beyond, the oldest is cut.
     pub max_open_files: usize,
-    /// Memory of open files; beyond, the largest is cut.
+    /// Memory of open files; beyond, the largest is cut, and be it the only one.
     pub max_open_bytes: usize,
     /// How files are written.
     pub file: FileSettings,
@@ -221,14 +221,7 @@ impl Layout {
             let oldest = (0..self.files.len()).min_by_key(|index| self.files[*index].opened_at);
             self.cut(oldest.unwrap_or_default(), floor, ready)?;
         }
-        while self.files.len() > 1
-            && self
-                .files
-                .iter()
-                .map(|file| file.file.memory_bytes())
-                .sum::<usize>()
-                > self.settings.max_open_bytes
-        {
+        while self.memory_bytes() > self.settings.max_open_bytes && !self.files.is_empty() {
             let largest = (0..self.files.len()).max_by_key(|index| self.files[*index].file.memory_bytes());
             self.cut(largest.unwrap_or_default(), floor, ready)?;
         }
@@ -311,6 +304,11 @@ impl Layout {
         Some(self.oldest()? + self.settings.max_age)
     }
 
+    /// Memory of the open files.
+    pub fn memory_bytes(&self) -> usize {
+        self.files.iter().map(|file| file.file.memory_bytes()).sum()
+    }
+
     pub fn open_files(&self) -> usize {
         self.files.len()
     }
@@ -318,7 +316,7 @@ impl Layout {
     /// What was repaired since the last time.
     pub fn take_repairs(&mut self) -> Repairs {
         let mut repairs = std::mem::take(&mut self.repairs);
-        repairs.add(std::mem::take(&mut self.walker.repairs));
+        repairs.add(self.walker.take_repairs());
         repairs
     }
 }

@@ -216,6 +216,30 @@ fn files_depend_on_their_rows_alone() {
     assert!(files() == files());
 }
 
+/// Scenario: requests with records of any of fifty hours that are long past, each body of its own; little memory.
+/// Guarantees: after each request open files and their memory are within the limits, and no row is lost.
+#[test]
+fn late_data_is_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let settings = LayoutSettings {
+        max_open_files: 20,
+        max_open_bytes: 256 << 10,
+        ..LayoutSettings::default()
+    };
+    let mut layout = Layout::new(settings, spool);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    for number in 0..400 {
+        layout
+            .push(number, &payload(number, 50), 0, now, &mut ready)
+            .unwrap();
+        assert!(layout.open_files() <= 20 && layout.memory_bytes() <= 256 << 10);
+    }
+    layout.cut_all(0, &mut ready).unwrap();
+    let rows: u64 = ready.iter().map(|file| file.finished.cut.rows).sum();
+    assert_eq!(rows, 400 * 50);
+}
+
 /// Scenario: a request with rows in fifty hours; and files that grow old.
 /// Guarantees: open files stay bounded, every row is in one, and all of them are cut when they are old.
 #[test]

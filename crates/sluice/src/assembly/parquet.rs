@@ -42,12 +42,12 @@ pub(super) fn exporter(
             target_bytes: exporter.target_size.0,
             max_age: exporter.max_age,
             max_open_files: exporter.max_open_files,
+            max_open_bytes: usize::try_from(exporter.max_open_memory.0).unwrap_or(usize::MAX),
             file: FileSettings {
                 promotions: exporter.promote.iter().map(promotion).collect(),
                 zstd_level: exporter.compression_level,
                 ..Default::default()
             },
-            ..Default::default()
         },
         max_uploads: exporter.num_uploads,
         max_spool_bytes: exporter.max_spool_size.0,

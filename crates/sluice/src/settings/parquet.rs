@@ -14,6 +14,9 @@ use super::scope::Scope;
 /// Less than this is no file worth its request.
 const MIN_TARGET_BYTES: u64 = 64 << 10;
 
+/// Less than a file with a few thousand rows of every table takes: each request would be a file of its own.
+const MIN_OPEN_BYTES: u64 = 8 << 20;
+
 /// One conditional PUT takes 5 GB; a file is in memory while it is sent, so far less is sensible.
 const MAX_TARGET_BYTES: u64 = 512 << 20;
 
@@ -33,6 +36,8 @@ pub struct ParquetExporter {
     pub max_age: Duration,
     /// Files that are written at once, at most; absent: 64.
     pub max_open_files: usize,
+    /// Memory of files that are written, checked after each request; absent: 128 MiB.
+    pub max_open_memory: ByteSize,
     /// Attributes that get a column of their own.
     pub promote: Vec<Promote>,
     /// Level of zstd, 1 to 22; absent: 1.
@@ -66,6 +71,7 @@ impl Default for ParquetExporter {
             target_size: ByteSize(64 << 20),
             max_age: Duration::from_secs(60),
             max_open_files: 64,
+            max_open_memory: ByteSize(128 << 20),
             promote: Vec::new(),
             compression_level: 1,
             spool_directory: None,
@@ -292,6 +298,12 @@ fn check_files(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
     if exporter.max_spool_size.0 < target.saturating_mul(2) {
         scope.error(&["max_spool_size"], "must be at least twice target_size");
     }
+    if exporter.max_open_memory.0 < MIN_OPEN_BYTES {
+        scope.error(
+            &["max_open_memory"],
+            "must be at least 8MiB; remove it to use 128MiB",
+        );
+    }
     if exporter.max_age.is_zero() {
         scope.error(&["max_age"], "must be longer than 0; remove it to use 60s");
     }
@@ -333,9 +345,7 @@ fn check_promoted(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
     }
     #[cfg(feature = "parquet")]
     for table in sluice_parquet::Table::ALL {
-        let Ok(schema) = table.schema(&sluice_parquet::FileSettings::default()) else {
-            continue;
-        };
+        let schema = table.schema(&sluice_parquet::FileSettings::default());
         if let Some(name) = names.iter().find(|name| schema.field_with_name(name).is_ok()) {
             scope.error(
                 &["promote"],

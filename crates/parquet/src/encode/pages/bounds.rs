@@ -22,21 +22,24 @@ impl Bounds {
     pub fn of_texts<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let first = texts.next()?;
         let (mut least, mut greatest) = (first, first);
+        // Most texts are told from both by their first bytes.
+        let (mut least_prefix, mut greatest_prefix) = (prefix(first), prefix(first));
         for text in texts {
-            if text < least {
-                least = text;
-            } else if text > greatest {
-                greatest = text;
+            let prefix = prefix(text);
+            if prefix <= least_prefix && text < least {
+                (least, least_prefix) = (text, prefix);
+            } else if prefix >= greatest_prefix && text > greatest {
+                (greatest, greatest_prefix) = (text, prefix);
             }
         }
         Some(Self::Text(least.to_vec(), greatest.to_vec()))
     }
 
     /// Of numbers of this type: integers as they are, doubles as their bits. NaN is above nothing and below nothing.
-    pub fn of_numbers(physical: Type, values: &[i64]) -> Option<Self> {
+    pub fn of_numbers(physical: Type, mut values: impl Iterator<Item = i64>) -> Option<Self> {
         match physical {
             Type::DOUBLE => {
-                let numbers = values.iter().map(|bits| f64::from_bits(*bits as u64));
+                let numbers = values.map(|bits| f64::from_bits(bits as u64));
                 let numbers = numbers.filter(|value| !value.is_nan());
                 let (least, greatest) = numbers
                     .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
@@ -47,10 +50,11 @@ impl Bounds {
                 (least <= greatest).then(|| Self::Double(signed(least, -0.0), signed(greatest, 0.0)))
             }
             _ => {
-                let (mut least, mut greatest) = (*values.first()?, *values.first()?);
+                let first = values.next()?;
+                let (mut least, mut greatest) = (first, first);
                 for value in values {
-                    least = least.min(*value);
-                    greatest = greatest.max(*value);
+                    least = least.min(value);
+                    greatest = greatest.max(value);
                 }
                 Some(match physical {
                     Type::INT32 => Self::Int(least as i32, greatest as i32),
@@ -115,6 +119,19 @@ impl Bounds {
             Self::Bool(least, greatest) => {
                 Statistics::boolean(Some(*least), Some(*greatest), None, nulls, false)
             }
+        }
+    }
+}
+
+/// The first bytes of a text as a number: texts are in the order of these numbers, where they differ.
+#[inline]
+fn prefix(text: &[u8]) -> u64 {
+    match text.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..text.len()].copy_from_slice(text);
+            u64::from_be_bytes(first)
         }
     }
 }
@@ -185,8 +202,7 @@ mod tests {
     #[test]
     fn bounds_of_doubles() {
         let of = |values: &[f64]| {
-            let bits: Vec<i64> = values.iter().map(|value| value.to_bits() as i64).collect();
-            Bounds::of_numbers(Type::DOUBLE, &bits)
+            Bounds::of_numbers(Type::DOUBLE, values.iter().map(|value| value.to_bits() as i64))
         };
         assert_eq!(of(&[f64::NAN]), None);
         assert_eq!(of(&[1.0, f64::NAN, -2.0]), Some(Bounds::Double(-2.0, 1.0)));

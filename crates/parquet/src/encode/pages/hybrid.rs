@@ -5,12 +5,20 @@ use super::put_varint;
 /// A run is written as such from so many values on. They come in groups of eight.
 const RUN: usize = 8;
 
-/// And from so many bits on: below, the heads of the run and of what is packed after it cost more than packing.
-const RUN_BITS: usize = 64;
+/// And from so many bits on: below, the head of the run costs more than packing. Not more: runs are whole bytes, so that zstd sees
+/// them come again, and what is packed is not.
+const RUN_BITS: usize = 16;
 
 /// Bits that numbers up to `most` need.
 pub(crate) fn width(most: u32) -> u32 {
     32 - most.leading_zeros()
+}
+
+/// Appends places in a dictionary of `values`, as a page has them.
+pub(crate) fn put_places(out: &mut Vec<u8>, places: &[u32], values: usize) {
+    let width = width((values.max(1) - 1) as u32);
+    out.push(width as u8);
+    put(out, places, width);
 }
 
 /// Appends `values`, each of which has at most `width` bits.

@@ -15,9 +15,77 @@ pub(crate) struct Levels {
     /// Both as columns that are never null begin their pages.
     encoded: Vec<u8>,
     lengths: Vec<usize>,
+    len: usize,
 }
 
 impl Levels {
+    /// Of the entries of maps, which are never null and in nothing but rows: one bit each says all, so that the levels need not be
+    /// written out first.
+    pub fn of_maps(offsets: &[i32], runs: &[u32]) -> Self {
+        let each = |index: usize| runs.get(index).map_or(1, |run| *run as usize);
+        let lengths: Vec<usize> = offsets
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) as usize)
+            .collect();
+        let (mut rows, mut empty, mut len) = (0, 0, 0);
+        for (index, length) in lengths.iter().enumerate() {
+            let run = each(index);
+            rows += run;
+            empty += if *length == 0 { run } else { 0 };
+            len += length.max(&1) * run;
+        }
+        let mut encoded = Vec::with_capacity(len / 4 + 64);
+        let words = len.div_ceil(64);
+        // An empty map has a slot as well: set bits are entries but the first of their map, then entries.
+        let mut bits = |only: Option<u32>, clear: &mut dyn FnMut(&mut [u64])| {
+            let start = begin(&mut encoded);
+            match only {
+                Some(level) => hybrid::put_run(&mut encoded, level, len, 1),
+                None => {
+                    let mut bits = vec![u64::MAX; words];
+                    if len % 64 > 0 {
+                        bits[words - 1] = (1 << (len % 64)) - 1;
+                    }
+                    clear(&mut bits);
+                    let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_le_bytes()).collect();
+                    hybrid::put_bitmap(&mut encoded, &bytes, len);
+                }
+            }
+            end(&mut encoded, start);
+        };
+        let clear_where = |bits: &mut [u64], which: &dyn Fn(usize) -> bool| {
+            let mut at = 0;
+            for (index, length) in lengths.iter().enumerate() {
+                for _ in 0..each(index) {
+                    if which(*length) {
+                        bits[at / 64] &= !(1 << (at % 64));
+                    }
+                    at += (*length).max(1);
+                }
+            }
+        };
+        bits((len == rows).then_some(0), &mut |bits| {
+            clear_where(bits, &|_| true)
+        });
+        let all = match empty {
+            0 => Some(1),
+            empty if empty == rows => Some(0),
+            _ => None,
+        };
+        bits(all, &mut |bits| clear_where(bits, &|length| length == 0));
+        Self {
+            repetition: Vec::new(),
+            definition: Vec::new(),
+            depth: 1,
+            encoded,
+            lengths: match runs.is_empty() {
+                true => Vec::new(),
+                false => lengths,
+            },
+            len,
+        }
+    }
+
     /// Of the elements of lists that end at these places, each of which is in an element of `outer`, or in a row, or, where there
     /// are `runs`, in that many rows.
     pub fn of_lists(outer: Option<&Self>, offsets: &[i32], runs: &[u32]) -> Self {
@@ -59,6 +127,7 @@ impl Levels {
         put(&mut encoded, &repetition, depth);
         put(&mut encoded, &definition, depth);
         Self {
+            len: definition.len(),
             repetition,
             definition,
             depth,
@@ -80,7 +149,7 @@ impl Levels {
 
     /// Values of a column of elements, nulls and empty lists among them.
     pub fn len(&self) -> usize {
-        self.definition.len()
+        self.len
     }
 
     /// Appends the levels of a column of elements.

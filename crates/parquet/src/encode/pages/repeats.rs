@@ -3,6 +3,7 @@
 use arrow_buffer::NullBuffer;
 
 use super::levels::Levels;
+use crate::encode::dictionary::put_text;
 
 /// How often the values of a column come.
 #[derive(Debug)]
@@ -62,12 +63,13 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    /// Appends the places of the values of all rows among those of the runs.
-    pub fn expand_places(&self, out: &mut Vec<u32>) {
-        let mut at = 0;
+    /// Appends the texts of all rows, each with its length before it.
+    pub fn expand_texts<'t>(&self, mut texts: impl Iterator<Item = &'t [u8]> + Clone, out: &mut Vec<u8>) {
         for (length, rows) in self.iter() {
-            (0..rows).for_each(|_| out.extend(at..at + length as u32));
-            at += length as u32;
+            let start = out.len();
+            texts.by_ref().take(length).for_each(|text| put_text(out, text));
+            let end = out.len();
+            (1..rows).for_each(|_| out.extend_from_within(start..end));
         }
     }
 }

@@ -1,0 +1,217 @@
+//! Columns of texts as they grow: for Arrow, or as our pages have them.
+
+use arrow_array::StringArray;
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::DataType;
+use std::sync::Arc;
+
+use super::column::{Data, Ending};
+use super::dictionary::{self, put_text};
+use super::file::{FileSettings, PageEncoder};
+use super::interned::{Interned, TextPage};
+use super::validity::Validity;
+
+/// Texts, some of which may be absent.
+#[derive(Debug)]
+pub(crate) struct Texts {
+    validity: Validity,
+    values: Values,
+}
+
+#[derive(Debug)]
+enum Values {
+    /// What is pushed is believed to be UTF-8 and checked all at once at the end.
+    Arrow {
+        bytes: Vec<u8>,
+        ends: Vec<i32>,
+    },
+    Own(Box<Interned>),
+}
+
+/// A batch of texts for our pages.
+#[derive(Debug)]
+pub(crate) struct TextColumn {
+    pub nulls: Option<NullBuffer>,
+    pub page: TextPage,
+}
+
+impl Texts {
+    /// A column of rows.
+    pub fn new(settings: &FileSettings) -> Self {
+        Self::of(settings, Interned::new)
+    }
+
+    /// A column of what is in lists.
+    pub fn in_lists(settings: &FileSettings) -> Self {
+        Self::of(settings, Interned::in_lists)
+    }
+
+    /// A column of rows that rarely have the same text.
+    pub fn unique(settings: &FileSettings) -> Self {
+        Self::of(settings, Interned::unique)
+    }
+
+    fn of(settings: &FileSettings, own: impl Fn() -> Interned) -> Self {
+        Self {
+            validity: Validity::default(),
+            values: match settings.encoder {
+                PageEncoder::Own => Values::Own(Box::new(own())),
+                PageEncoder::Arrow => Values::Arrow {
+                    bytes: Vec::new(),
+                    ends: vec![0],
+                },
+            },
+        }
+    }
+
+    #[inline]
+    pub fn push(&mut self, text: &[u8]) {
+        self.validity.push_present();
+        match &mut self.values {
+            Values::Own(own) => own.push(text),
+            Values::Arrow { bytes, ends } => {
+                bytes.extend_from_slice(text);
+                // A batch is flushed long before its texts reach 2 GiB: see `BATCH_BYTES`.
+                ends.push(bytes.len() as i32);
+            }
+        }
+    }
+
+    /// As [`Texts::push`], where `hint` is kept with what most likely comes with the same text again.
+    #[inline]
+    pub fn push_hinted(&mut self, text: &[u8], hint: &mut u32) {
+        match &mut self.values {
+            Values::Own(own) => {
+                self.validity.push_present();
+                own.push_hinted(text, hint);
+            }
+            Values::Arrow { .. } => self.push(text),
+        }
+    }
+
+    #[inline]
+    pub fn push_absent(&mut self) {
+        self.validity.push_absent();
+        if let Values::Arrow { bytes, ends } = &mut self.values {
+            ends.push(bytes.len() as i32);
+        }
+    }
+
+    /// Absent when empty: proto3 does not tell the two apart.
+    #[inline]
+    pub fn push_unless_empty(&mut self, text: &[u8]) {
+        match text {
+            [] => self.push_absent(),
+            text => self.push(text),
+        }
+    }
+
+    #[inline]
+    pub fn push_option(&mut self, text: Option<&[u8]>) {
+        match text {
+            None => self.push_absent(),
+            Some(text) => self.push(text),
+        }
+    }
+
+    /// An id in lower-case hexadecimal digits; absent when empty.
+    #[inline]
+    pub fn push_hex(&mut self, id: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits = id
+            .iter()
+            .flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        // Those of 16 bytes are the longest that are not mistakes.
+        let mut short = [0; 32];
+        if id.is_empty() {
+            self.push_absent();
+        } else if id.len() <= 16 {
+            short.iter_mut().zip(digits).for_each(|(to, digit)| *to = digit);
+            self.push(&short[..2 * id.len()]);
+        } else {
+            self.push(&digits.collect::<Vec<u8>>());
+        }
+    }
+
+    /// Adds what is absent up to `rows`.
+    #[inline]
+    pub fn pad(&mut self, rows: usize) {
+        self.validity.pad(rows);
+        if let Values::Arrow { bytes, ends } = &mut self.values {
+            ends.resize(rows + 1, bytes.len() as i32);
+        }
+    }
+
+    /// The column; no rows are left.
+    pub fn finish(&mut self, ending: &mut Ending) -> Data {
+        let nulls = self.validity.finish();
+        match &mut self.values {
+            Values::Own(own) => Data::Texts(TextColumn {
+                nulls,
+                page: own.finish(ending),
+            }),
+            Values::Arrow { bytes, ends } => {
+                let (bytes, ends) = (std::mem::take(bytes), std::mem::replace(ends, vec![0]));
+                Data::Array(Arc::new(array(bytes, ends, nulls, &mut ending.invalid_texts)))
+            }
+        }
+    }
+}
+
+impl TextColumn {
+    pub const TYPE: DataType = DataType::Utf8;
+}
+
+/// Texts that end at these places, mended where they are not UTF-8: only bodies that a receiver let in unchecked have such.
+fn array(bytes: Vec<u8>, ends: Vec<i32>, nulls: Option<NullBuffer>, repaired: &mut u64) -> StringArray {
+    let bytes = Buffer::from_vec(bytes);
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(ends));
+    // Cloning shares; this is where UTF-8 is checked, once for all texts of the batch.
+    if let Ok(texts) = StringArray::try_new(offsets.clone(), bytes.clone(), nulls.clone()) {
+        return texts;
+    }
+    let (mut good, mut good_ends) = (Vec::with_capacity(bytes.len()), vec![0]);
+    for pair in offsets.windows(2) {
+        put_mended(&mut good, &bytes[pair[0] as usize..pair[1] as usize], repaired);
+        good_ends.push(good.len() as i32);
+    }
+    StringArray::new(
+        OffsetBuffer::new(ScalarBuffer::from(good_ends)),
+        Buffer::from_vec(good),
+        nulls,
+    )
+}
+
+fn put_mended(out: &mut Vec<u8>, text: &[u8], repaired: &mut u64) {
+    match mended(text) {
+        None => out.extend_from_slice(text),
+        Some(mended) => {
+            *repaired += 1;
+            out.extend_from_slice(mended.as_bytes());
+        }
+    }
+}
+
+/// The text with U+FFFD in the place of what is not UTF-8; none where it is.
+pub(crate) fn mended(text: &[u8]) -> Option<String> {
+    match String::from_utf8_lossy(text) {
+        std::borrow::Cow::Borrowed(_) => None,
+        std::borrow::Cow::Owned(mended) => Some(mended),
+    }
+}
+
+/// A plain page with all its texts mended.
+#[cold]
+pub(crate) fn mend_page(page: &[u8], repaired: &mut u64) -> Vec<u8> {
+    let mut good = Vec::with_capacity(page.len());
+    for text in dictionary::texts(page) {
+        match mended(text) {
+            None => put_text(&mut good, text),
+            Some(mended) => {
+                *repaired += 1;
+                put_text(&mut good, mended.as_bytes());
+            }
+        }
+    }
+    good
+}
