@@ -238,7 +238,7 @@ mod tests {
                 held.push(permit);
                 count += 1;
             }
-            count * PIECE >> 20
+            (count * PIECE) >> 20
         };
         let logs = fill(Signal::Logs).await;
         assert!((90..=98).contains(&logs), "{logs} MiB of logs");
