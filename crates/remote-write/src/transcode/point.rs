@@ -166,6 +166,11 @@ impl PointReader {
         &self.labels
     }
 
+    /// Ends a request.
+    pub fn make_room(&mut self) {
+        self.labels.make_room();
+    }
+
     /// Forgets what it has made: names have got other ids.
     pub fn forget(&mut self) {
         self.labels.forget();

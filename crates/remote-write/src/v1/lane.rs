@@ -24,6 +24,10 @@ const SEEN: usize = 1024;
 /// of so many attributes are rarely alike.
 const MAX_SLOTS: usize = 256;
 
+/// Of a label this much is kept, for the next one that begins alike: [`LAST`] times [`MAX_SLOTS`] of them are 4 MiB, and labels
+/// that have more than this in common but are not the same are rare.
+const MAX_PREFIX_BYTES: usize = 1024;
+
 #[derive(Debug)]
 pub(super) struct Lane<W> {
     pub body: W,
@@ -65,6 +69,7 @@ struct Last {
 #[derive(Debug, Default)]
 struct New {
     position: u64,
+    /// The first [`MAX_PREFIX_BYTES`] of it.
     bytes: Vec<u8>,
 }
 
@@ -73,7 +78,8 @@ impl New {
     fn note(&mut self, bytes: &[u8], position: u64) {
         self.position = position;
         self.bytes.clear();
-        self.bytes.extend_from_slice(bytes);
+        self.bytes
+            .extend_from_slice(&bytes[..bytes.len().min(MAX_PREFIX_BYTES)]);
     }
 }
 
@@ -111,7 +117,7 @@ impl Places {
     /// Labels of a few dozen resources.
     const SLOTS: usize = 512;
 
-    /// When the labels take more than this, all are forgotten.
+    /// When the labels take more than this, all are forgotten: the last one, of at most [`MAX_OFFSET`], may go beyond it.
     const MAX_BYTES: usize = 256 << 10;
 
     fn clear(&mut self) {
@@ -121,6 +127,10 @@ impl Places {
 
     /// Where this label stands, if it does; from now on it stands at `position`.
     fn note(&mut self, hash: u64, bytes: &[u8], position: u64) -> Option<u64> {
+        if bytes.len() as u64 > MAX_OFFSET {
+            // No copy reaches back over it.
+            return None;
+        }
         if self.bytes.len() > Self::MAX_BYTES {
             self.clear();
         }
@@ -474,5 +484,23 @@ mod tests {
         assert_eq!(kept_bytes(&lane), 0);
         put(&mut lane, (0..10).map(|n| n.to_string()));
         assert!(kept_bytes(&lane) > 0);
+    }
+    /// Scenario: series of plans of their own with labels of a megabyte, of points and of a block.
+    /// Guarantees: what is kept is a fraction of one of them.
+    #[test]
+    fn long_labels_are_not_kept() {
+        const LONG: usize = 1 << 20;
+        let mut lane = Lane::<snappy::Block>::new();
+        for n in 0..4 {
+            put(
+                &mut lane,
+                (0..3).map(|label| format!("{}{}", label * (n % 2), "v".repeat(LONG))),
+            );
+        }
+        let long = vec![7; LONG];
+        for position in 0..4 {
+            assert_eq!(lane.places.note(9, &long, position), None);
+        }
+        assert!(kept_bytes(&lane) < LONG / 8, "{}", kept_bytes(&lane));
     }
 }
