@@ -18,6 +18,9 @@ const MAX_ATTRIBUTE_BYTES: usize = 256;
 /// series of some hundred bytes.
 const NEAR: u64 = 128;
 
+/// Room for labels that are not kept that stays between requests: more than usual points need.
+const MAX_OWN_BYTES: usize = 64 << 10;
+
 /// The numbers of points' labels begin here, so that they are never those of [`Label`](crate::labels::Label).
 const FIRST_SERIAL: u64 = 1 << 63;
 
@@ -99,6 +102,14 @@ impl PointLabels {
         self.hash = 0;
         self.repeated = 0;
         self.whole = None;
+    }
+
+    /// Ends a request: gives back the room that a large point has taken.
+    pub fn make_room(&mut self) {
+        self.begin();
+        self.own_bytes.shrink_to(MAX_OWN_BYTES);
+        self.own.shrink_to(MAX_OWN_BYTES / size_of::<PointLabel>());
+        self.labels.shrink_to(MAX_OWN_BYTES / size_of::<Placed>());
     }
 
     /// Forgets all labels that are kept: names have got other ids.
@@ -294,5 +305,16 @@ mod tests {
         assert!(found > RECENT, "{found}");
         labels.forget();
         assert!(labels.add_known(b"value 1").is_none());
+    }
+
+    /// Scenario: a point with a label of a megabyte and a request's end.
+    /// Guarantees: its room is given back.
+    #[test]
+    fn a_large_point_leaves_no_room_behind() {
+        let mut labels = PointLabels::default();
+        labels.push(NameId::default(), &LabelName::new("n"), &vec![b'v'; 1 << 20]);
+        assert!(labels.own_bytes.capacity() > 1 << 20);
+        labels.make_room();
+        assert!(labels.own_bytes.capacity() <= MAX_OWN_BYTES);
     }
 }

@@ -36,12 +36,13 @@ impl Relabelled {
         }
     }
 
-    /// Data points since the last call of which every series was dropped.
+    /// Ends a request: data points of it of which every series was dropped.
     pub fn take_dropped_points(&mut self) -> u64 {
         if self.names.is_full() {
             self.names.clear();
             self.block = Block::new(Vec::new());
         }
+        self.point.make_room();
         std::mem::take(&mut self.dropped_points)
     }
 

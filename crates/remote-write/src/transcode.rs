@@ -149,6 +149,7 @@ impl Transcoder {
                 self.target_info(&resource, sink);
             }
         }
+        self.reader.make_room();
         self.outcome
     }
 

@@ -112,9 +112,8 @@ impl Blocks {
     }
 }
 
-/// Sets a label: the last one with its name counts.
-pub(super) fn set(labels: &mut Vec<BlockLabel>, name: &str, value: String, wins: bool) {
-    labels.retain(|label| label.name != name);
+/// Sets a label: the last one with its name counts, see [`Block::new`].
+fn set(labels: &mut Vec<BlockLabel>, name: &str, value: String, wins: bool) {
     labels.push(BlockLabel {
         name: name.to_owned(),
         value,
@@ -160,8 +159,8 @@ pub(super) fn target(labels: &mut Vec<BlockLabel>, attributes: Attributes<'_>) {
 
 pub(super) fn external(labels: &mut Vec<BlockLabel>, external: &[(String, String)]) {
     for (name, value) in external {
-        let taken = |label: &BlockLabel| label.name == *name && !label.value.is_empty();
-        if !labels.iter().any(taken) {
+        let last = labels.iter().rev().find(|label| label.name == *name);
+        if last.is_none_or(|label| label.value.is_empty()) {
             set(labels, name, value.clone(), false);
         }
     }

@@ -166,6 +166,11 @@ impl PointReader {
         &self.labels
     }
 
+    /// Ends a request.
+    pub fn make_room(&mut self) {
+        self.labels.make_room();
+    }
+
     /// Forgets what it has made: names have got other ids.
     pub fn forget(&mut self) {
         self.labels.forget();
@@ -214,28 +219,27 @@ impl PointReader {
             }
         }
         sorted.sort_by_key(|(key, ..)| *key);
-        let mut regular = !self.is_irregular;
-        let mut made: Vec<(NameId, String, u32)> = Vec::new();
+        let mut made: Vec<(NameId, String, u32)> = Vec::with_capacity(sorted.len());
         for (key, value, index) in sorted {
-            let name = names.of(key).ok_or(NoName)?;
-            let text = &names.get(name).text;
-            let same = made
-                .iter_mut()
-                .find(|(other, ..)| *names.get(*other).text == **text);
-            match same {
-                Some((_, joined, _)) => {
-                    regular = false;
-                    if joined.is_empty() {
-                        *joined = value;
-                    } else {
-                        *collisions += 1;
-                        joined.push(';');
-                        joined.push_str(&value);
-                    }
-                }
-                None => made.push((name, value, index)),
-            }
+            made.push((names.of(key).ok_or(NoName)?, value, index));
         }
+        // By name, which is nearly the order they are in; keys of one name stay in theirs.
+        made.sort_by(|(a, ..), (b, ..)| names.get(*a).text.cmp(&names.get(*b).text));
+        let mut regular = !self.is_irregular;
+        made.dedup_by(|(name, value, _), (before, joined, _)| {
+            let is_same = names.get(*name).text == names.get(*before).text;
+            if is_same {
+                regular = false;
+                if joined.is_empty() {
+                    *joined = std::mem::take(value);
+                } else {
+                    *collisions += 1;
+                    joined.push(';');
+                    joined.push_str(value);
+                }
+            }
+            is_same
+        });
         if regular {
             let labels: Vec<(u32, NameId)> = made.iter().map(|(name, _, index)| (*index, *name)).collect();
             let plan = Plan::new(blocks.get(block), names, &self.names, &labels, extra);

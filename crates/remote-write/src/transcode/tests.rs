@@ -538,3 +538,89 @@ fn bounds_become_custom_buckets() {
     // 1.0 has no place for them.
     assert_eq!(converted(body, Format::V1).unwrap().written, Written::default());
 }
+
+/// Scenario: a resource, a scope and a data point with 100,000 attributes each; the point's come backwards, with an empty one
+/// and two whose keys become one name; in both versions.
+/// Guarantees: each is a label of the series, the two of one name joined; with work for each that depends on how many there are
+/// this would take minutes.
+#[test]
+fn very_many_attributes_are_written_in_linear_time() {
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+    use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
+    use opentelemetry_proto::tonic::metrics::v1::{
+        Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
+    };
+    use opentelemetry_proto::tonic::resource::v1::Resource;
+    use prost::Message as _;
+
+    use crate::mapping::Promote;
+    const MANY: usize = 100_000;
+    let attribute = |key: String, value: &str| KeyValue {
+        key,
+        value: Some(AnyValue {
+            value: Some(any_value::Value::StringValue(value.to_owned())),
+        }),
+        ..Default::default()
+    };
+    let attributes =
+        |kind: &str| -> Vec<KeyValue> { (0..MANY).map(|n| attribute(format!("{kind}{n}"), "v")).collect() };
+    let mut of_point = attributes("p");
+    of_point.reverse();
+    of_point.extend([
+        attribute("p_two".to_owned(), "b"),
+        attribute("p.two".to_owned(), "a"),
+        attribute("p.empty".to_owned(), ""),
+    ]);
+    let request = ExportMetricsServiceRequest {
+        resource_metrics: vec![ResourceMetrics {
+            resource: Some(Resource {
+                attributes: attributes("r"),
+                ..Default::default()
+            }),
+            scope_metrics: vec![ScopeMetrics {
+                scope: Some(InstrumentationScope {
+                    name: "s".to_owned(),
+                    attributes: attributes("s"),
+                    ..Default::default()
+                }),
+                metrics: vec![Metric {
+                    name: "m".to_owned(),
+                    data: Some(metric::Data::Gauge(Gauge {
+                        data_points: vec![NumberDataPoint {
+                            attributes: of_point,
+                            time_unix_nano: 1_000_000_000,
+                            value: Some(number_data_point::Value::AsInt(1)),
+                            ..Default::default()
+                        }],
+                    })),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+    }
+    .encode_to_vec();
+    for format in [Format::V1, Format::V2] {
+        let mut encoder = Encoder::new(EncoderSettings {
+            format,
+            mapping: Mapping {
+                promote: Promote::AllBut(Vec::new()),
+                target_info: false,
+                ..Mapping::default()
+            },
+            max_body_bytes: usize::MAX,
+            ..EncoderSettings::default()
+        });
+        let (lanes, outcome) = encoder.encode(&[&request]);
+        assert_eq!((outcome.points, outcome.label_collisions), (1, 1));
+        each_series(format.version(), &plain_bodies(&lanes)[0], |series| {
+            // And the metric's name, the scope's, and what two became.
+            assert_eq!(series.labels.len(), 3 * MANY + 3);
+            assert_eq!(series.label("p_two"), "a;b");
+            assert_eq!(series.label("otel_scope_s7"), "v");
+            Ok(())
+        })
+        .unwrap();
+    }
+}

@@ -20,6 +20,14 @@ const ALIKE: usize = 128;
 /// Labels of which the last place is remembered, by their number.
 const SEEN: usize = 1024;
 
+/// A plan of more slots is not remembered, nor are its series: each of them is kept [`ALIKE`] times, at 16 bytes a slot, and points
+/// of so many attributes are rarely alike.
+const MAX_SLOTS: usize = 256;
+
+/// Of a label this much is kept, for the next one that begins alike: [`LAST`] times [`MAX_SLOTS`] of them are 4 MiB, and labels
+/// that have more than this in common but are not the same are rare.
+const MAX_PREFIX_BYTES: usize = 1024;
+
 #[derive(Debug)]
 pub(super) struct Lane<W> {
     pub body: W,
@@ -61,7 +69,18 @@ struct Last {
 #[derive(Debug, Default)]
 struct New {
     position: u64,
+    /// The first [`MAX_PREFIX_BYTES`] of it.
     bytes: Vec<u8>,
+}
+
+impl New {
+    #[inline]
+    fn note(&mut self, bytes: &[u8], position: u64) {
+        self.position = position;
+        self.bytes.clear();
+        self.bytes
+            .extend_from_slice(&bytes[..bytes.len().min(MAX_PREFIX_BYTES)]);
+    }
 }
 
 /// A label, and where it stood last.
@@ -98,7 +117,7 @@ impl Places {
     /// Labels of a few dozen resources.
     const SLOTS: usize = 512;
 
-    /// When the labels take more than this, all are forgotten.
+    /// When the labels take more than this, all are forgotten: the last one, of at most [`MAX_OFFSET`], may go beyond it.
     const MAX_BYTES: usize = 256 << 10;
 
     fn clear(&mut self) {
@@ -108,6 +127,10 @@ impl Places {
 
     /// Where this label stands, if it does; from now on it stands at `position`.
     fn note(&mut self, hash: u64, bytes: &[u8], position: u64) -> Option<u64> {
+        if bytes.len() as u64 > MAX_OFFSET {
+            // No copy reaches back over it.
+            return None;
+        }
         if self.bytes.len() > Self::MAX_BYTES {
             self.clear();
         }
@@ -258,13 +281,7 @@ impl<W: Writer> Lane<W> {
         if let Some(label) = self.alike[at].labels.get_mut(index) {
             *label = Seen { serial, position };
         }
-        let now = Seen {
-            serial,
-            position: self.base + position,
-        };
-        let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
-        let is_there = serial != 0 && serial == seen.serial && seen.position >= self.base;
-        if is_there && self.body.again(len, seen.position - self.base) {
+        if self.put_seen(serial, len) {
             return;
         }
         let bytes = labels.slot(slot);
@@ -276,40 +293,50 @@ impl<W: Writer> Lane<W> {
             0
         };
         self.body.put(&bytes[repeated..]);
-        new.position = position;
-        new.bytes.clear();
-        new.bytes.extend_from_slice(bytes);
+        new.note(bytes, position);
+    }
+
+    /// Writes the label with this number as a repeat of where it stood last; false where it did not, or too far back. From now on
+    /// it stands here.
+    #[inline]
+    fn put_seen(&mut self, serial: u64, len: usize) -> bool {
+        let now = Seen {
+            serial,
+            position: self.base + self.body.position(),
+        };
+        let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
+        let is_there = serial != 0 && serial == seen.serial && seen.position >= self.base;
+        is_there && self.body.again(len, seen.position - self.base)
     }
 
     /// Writes the labels of a series like which there is none, and remembers it at `at`.
     #[cold]
     fn put_anew(&mut self, labels: &SeriesLabels<'_>, at: usize) {
         let plan = labels.plan;
+        let is_kept = plan.slots.len() <= MAX_SLOTS;
         let last = &mut self.last[last_of(plan)];
-        (last.plan, last.at) = (plan.id, at);
-        last.new.resize_with(plan.slots.len(), New::default);
         let series = &mut self.alike[at];
-        (series.plan, series.repeated) = (plan.id, labels.point.repeated);
-        series.labels.clear();
-        for (slot, new) in plan.slots.iter().zip(&mut last.new) {
+        if is_kept {
+            (last.plan, last.at) = (plan.id, at);
+            last.new.resize_with(plan.slots.len(), New::default);
+            (series.plan, series.repeated) = (plan.id, labels.point.repeated);
+            series.labels.clear();
+        }
+        for (index, slot) in plan.slots.iter().enumerate() {
             let position = self.body.position();
             let (serial, len) = labels.serial_and_len(*slot);
-            series.labels.push(Seen { serial, position });
+            if is_kept {
+                self.alike[at].labels.push(Seen { serial, position });
+            }
             if let Slot::Run(run) = slot {
                 put_run(&mut self.body, &mut self.places, labels, *run);
                 continue;
             }
-            let now = Seen {
-                serial,
-                position: self.base + position,
-            };
-            let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
             let bytes = labels.slot(*slot);
-            new.position = position;
-            new.bytes.clear();
-            new.bytes.extend_from_slice(bytes);
-            let is_there = serial != 0 && serial == seen.serial && seen.position >= self.base;
-            if !is_there || !self.body.again(len, seen.position - self.base) {
+            if is_kept {
+                self.last[last_of(plan)].new[index].note(bytes, position);
+            }
+            if !self.put_seen(serial, len) {
                 self.body.put(bytes);
             }
         }
@@ -398,5 +425,82 @@ fn put_run(body: &mut impl Writer, places: &mut Places, labels: &SeriesLabels<'_
         if !known.is_some_and(|position| body.again(bytes.len(), position)) {
             body.put(bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::labels::{Block, Extra, Label, LabelName, METRIC_NAME, Names};
+    use crate::point_labels::PointLabels;
+    use crate::snappy;
+
+    /// Bytes that are kept beside the body.
+    fn kept_bytes<W>(lane: &Lane<W>) -> usize {
+        let series = lane
+            .alike
+            .iter()
+            .map(|series| size_of::<Seen>() * series.labels.capacity());
+        let last = lane.last.iter().map(|last| {
+            let new = last.new.iter().map(|new| new.bytes.capacity());
+            size_of::<New>() * last.new.capacity() + new.sum::<usize>()
+        });
+        series.sum::<usize>() + last.sum::<usize>() + lane.places.bytes.capacity()
+    }
+
+    /// Writes a series of the point's labels with a plan of its own.
+    fn put(lane: &mut Lane<snappy::Block>, values: impl Iterator<Item = String>) {
+        let mut point = PointLabels::default();
+        let block = Block::new(Vec::new());
+        let mut names = Names::verbatim();
+        point.begin();
+        let mut labels = Vec::new();
+        for (index, value) in values.enumerate() {
+            let id = names.of(&format!("n{index:05}")).unwrap();
+            point.push(id, names.get(id), value.as_bytes());
+            labels.push((index as u32, id));
+        }
+        // Each series is remembered at a place of its own.
+        let plan = Plan::new(&block, &names, &[], &labels, Extra::None);
+        point.repeated = plan.id;
+        lane.put_labels(&SeriesLabels {
+            block: &block,
+            plan: &plan,
+            names: &names,
+            name: &Label::new(&LabelName::new(METRIC_NAME), "m"),
+            extra: None,
+            point: &point,
+        });
+    }
+
+    /// Scenario: series of 10,000 labels, each of a plan of its own.
+    /// Guarantees: nothing of them is kept; of those with few labels it is.
+    #[test]
+    fn series_of_very_many_labels_are_not_kept() {
+        let mut lane = Lane::<snappy::Block>::new();
+        for _ in 0..2 * LAST {
+            put(&mut lane, (0..10_000).map(|n| n.to_string()));
+        }
+        assert_eq!(kept_bytes(&lane), 0);
+        put(&mut lane, (0..10).map(|n| n.to_string()));
+        assert!(kept_bytes(&lane) > 0);
+    }
+    /// Scenario: series of plans of their own with labels of a megabyte, of points and of a block.
+    /// Guarantees: what is kept is a fraction of one of them.
+    #[test]
+    fn long_labels_are_not_kept() {
+        const LONG: usize = 1 << 20;
+        let mut lane = Lane::<snappy::Block>::new();
+        for n in 0..4 {
+            put(
+                &mut lane,
+                (0..3).map(|label| format!("{}{}", label * (n % 2), "v".repeat(LONG))),
+            );
+        }
+        let long = vec![7; LONG];
+        for position in 0..4 {
+            assert_eq!(lane.places.note(9, &long, position), None);
+        }
+        assert!(kept_bytes(&lane) < LONG / 8, "{}", kept_bytes(&lane));
     }
 }
