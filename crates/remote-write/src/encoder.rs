@@ -57,6 +57,8 @@ pub struct Encoder {
     lanes: usize,
     max_body_bytes: usize,
     metadata: bool,
+    /// A request is being encoded; found at the beginning of one: the one before it ended in a panic.
+    is_encoding: bool,
 }
 
 #[derive(Debug)]
@@ -89,6 +91,7 @@ impl Encoder {
             lanes,
             max_body_bytes: max,
             metadata,
+            is_encoding: false,
         }
     }
 
@@ -111,12 +114,13 @@ impl Encoder {
 
     /// The bodies for an OTLP metrics request, which is `parts` laid end to end, and what came of its points.
     pub fn encode(&mut self, parts: &[&[u8]]) -> (Lanes, Outcome) {
+        self.begin();
         let mut steps = Steps {
             transcoder: &mut self.transcoder,
             cumulative: &mut self.cumulative,
             relabelled: &mut self.relabelled,
         };
-        match &mut self.writer {
+        let made = match &mut self.writer {
             Writer::V1(writer) => {
                 let outcome = steps.run(parts, writer);
                 (writer.finish(), outcome)
@@ -129,6 +133,17 @@ impl Encoder {
                 let outcome = steps.run(parts, writer);
                 (writer.finish(), outcome)
             }
+        };
+        self.is_encoding = false;
+        made
+    }
+
+    /// Begins a request. Of one before it that ended in a panic, and will come again, nothing is left in the bodies and the counts.
+    fn begin(&mut self) {
+        if std::mem::replace(&mut self.is_encoding, true) {
+            self.writer = Writer::new(self.format(), self.lanes, self.max_body_bytes, self.metadata);
+            self.cumulative.take_dropped_points();
+            self.relabelled.take_dropped_points();
         }
     }
 }
@@ -227,5 +242,40 @@ mod tests {
         println!("1.0: {first:?}, 2.0: {second:?} bytes for 4,000 points");
         assert!(4 * second[0] <= first[0], "{first:?} {second:?}");
         assert!(second[1] <= first[1], "{first:?} {second:?}");
+    }
+
+    /// Scenario: a request is given up half way, as by a panic: what was written is not taken. Another one comes, and that again.
+    /// Guarantees: the bodies are those of an encoder that has not had the first one, and no more is begun anew.
+    #[test]
+    fn what_a_panic_left_is_not_sent() {
+        let mut generator = Generator::new(Spec::gateway(Signal::Metrics));
+        let [first, second] = [(); 2].map(|()| generator.next_request().body);
+        for format in [Format::V1, Format::V1Zstd, Format::V2] {
+            let settings = EncoderSettings {
+                format,
+                ..EncoderSettings::default()
+            };
+            let mut encoder = Encoder::new(settings.clone());
+            encoder.begin();
+            let mut steps = Steps {
+                transcoder: &mut encoder.transcoder,
+                cumulative: &mut encoder.cumulative,
+                relabelled: &mut encoder.relabelled,
+            };
+            match &mut encoder.writer {
+                Writer::V1(writer) => steps.run(&[&first], writer),
+                Writer::V1Zstd(writer) => steps.run(&[&first], writer),
+                Writer::V2(writer) => steps.run(&[&first], writer),
+            };
+            let (lanes, outcome) = encoder.encode(&[&second]);
+            let (want, want_outcome) = Encoder::new(settings).encode(&[&second]);
+            assert_eq!(outcome, want_outcome);
+            assert_eq!(lanes[0].len(), want[0].len());
+            for (body, want) in lanes[0].iter().zip(&want[0]) {
+                assert!(body.plain().unwrap() == want.plain().unwrap(), "{format:?}");
+                assert_eq!(body.written, want.written);
+            }
+            assert!(!encoder.is_encoding);
+        }
     }
 }
