@@ -299,10 +299,8 @@ impl Delivery {
     }
 
     /// Sends `tracked` until it is settled or left, or pushes its halves to `work`.
-    async fn send_one(&self, tracked: Tracked, work: &mut Vec<Tracked>, search: &mut Search) {
-        let started = Instant::now();
-        let mut attempt = 0;
-        let mut refused_probes = 0;
+    async fn send_one(&self, mut tracked: Tracked, work: &mut Vec<Tracked>, search: &mut Search) {
+        let begun = *tracked.tries.begun.get_or_insert_with(Instant::now);
         loop {
             let Some(probe) = self.unless_left(self.wait_for_gate()).await else {
                 return;
@@ -330,9 +328,10 @@ impl Delivery {
                         self.gate_changed.notify_waiters();
                     }
                     self.window.lock().shrank();
+                    let retries = tracked.tries.retries;
                     let delay =
-                        after.unwrap_or_else(|| self.settings.retry.delay(attempt, self.jitter.draw()));
-                    if self.gives_up(started, delay) {
+                        after.unwrap_or_else(|| self.settings.retry.delay(retries, self.jitter.draw()));
+                    if self.gives_up(begun, delay) {
                         tracing::error!(
                             exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(), reason,
                             "gave up a batch: retry_on_failure.max_elapsed_time has passed (set it to 0 to retry for ever)"
@@ -341,13 +340,13 @@ impl Delivery {
                         return;
                     }
                     // The first failure of a batch is worth a line; the rest of an outage is in the metrics.
-                    if attempt == 0 {
+                    if retries == 0 {
                         tracing::warn!(
                             exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(),
                             ?delay, reason, "export failed; it will be retried"
                         );
                     }
-                    attempt = attempt.saturating_add(1);
+                    tracked.tries.retries = retries.saturating_add(1);
                     if self.unless_left(tokio::time::sleep(delay)).await.is_none() {
                         return;
                     }
@@ -372,8 +371,8 @@ impl Delivery {
                     }
                     // Held, and this payload is the probe: others must have their turn at probing, or a
                     // poison payload would hold a mended destination for ever.
-                    refused_probes += u32::from(probe);
-                    if refused_probes > MAX_REFUSED_PROBES {
+                    tracked.tries.refused_probes += u32::from(probe);
+                    if tracked.tries.refused_probes > MAX_REFUSED_PROBES {
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
                         return self.refused(&tracked, &reason).await;
@@ -450,12 +449,12 @@ impl Delivery {
         }
     }
 
-    fn gives_up(&self, started: Instant, delay: Duration) -> bool {
+    fn gives_up(&self, begun: Instant, delay: Duration) -> bool {
         let retry = &self.settings.retry;
         !retry.enabled
             || retry
                 .max_elapsed_time
-                .is_some_and(|max| started.elapsed() + delay > max)
+                .is_some_and(|max| begun.elapsed() + delay > max)
     }
 
     async fn halve_or_refuse(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) {

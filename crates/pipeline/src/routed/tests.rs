@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sluice_admission::{GuardSettings, Tracker};
-use sluice_journal::{Cost, Cursor, CursorSpec, Durability, Journal, Limits, OnFull};
+use sluice_journal::{Cost, CursorSpec, Durability, Journal, Limits, OnFull};
 use sluice_payload::{Payload, TenantId};
 
 use super::*;
@@ -108,6 +108,10 @@ struct Rig {
 
 impl Rig {
     fn new(endpoints: &[&str]) -> Self {
+        Self::with(endpoints, 4, RetrySettings::default())
+    }
+
+    fn with(endpoints: &[&str], max_in_flight: usize, retry: RetrySettings) -> Self {
         let spec = CursorSpec {
             exporter: "x".into(),
             limits: Limits::default(),
@@ -121,7 +125,25 @@ impl Rig {
         });
         let registry = Registry::default();
         let routed = Arc::new(Routed::new(None, like, "x", &registry));
-        let done = tokio::spawn(Self::deliver(cursors.remove(0), routed.clone()));
+        let settings = DeliverySettings {
+            exporter: "x".into(),
+            batch: BatchSettings {
+                flush_timeout: Duration::ZERO,
+                ..Default::default()
+            },
+            retry,
+            max_in_flight,
+            latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+            dead_letters: None,
+        };
+        let delivery = deliver(
+            cursors.remove(0),
+            Signal::Traces,
+            routed.clone(),
+            settings,
+            Registry::default(),
+        );
+        let done = tokio::spawn(delivery);
         let rig = Self {
             backends,
             routed,
@@ -130,21 +152,6 @@ impl Rig {
         };
         rig.endpoints(endpoints);
         rig
-    }
-
-    async fn deliver(cursor: Cursor, routed: Arc<Routed>) {
-        let settings = DeliverySettings {
-            exporter: "x".into(),
-            batch: BatchSettings {
-                flush_timeout: Duration::ZERO,
-                ..Default::default()
-            },
-            retry: RetrySettings::default(),
-            max_in_flight: 4,
-            latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
-            dead_letters: None,
-        };
-        deliver(cursor, Signal::Traces, routed, settings, Registry::default()).await;
     }
 
     fn endpoints(&self, names: &[&str]) {
@@ -275,6 +282,29 @@ async fn a_vanished_endpoints_backlog_is_handed_over() {
     assert!(owners.values().flatten().all(|owner| owner != "b"));
     assert!(owners[&5].iter().any(|owner| owner == "d"));
     assert_eq!(backends.asked.lock()["b"], asked, "nobody asks one that is gone");
+}
+
+/// Scenario: both endpoints are down for ever; retries end after a minute.
+/// Guarantees: they do, however often the batch goes from one to the other, and the waits in between grow.
+#[tokio::test(start_paused = true)]
+async fn what_moves_has_no_more_time() {
+    let retry = RetrySettings {
+        max_elapsed_time: Some(Duration::from_secs(60)),
+        ..RetrySettings::default()
+    };
+    let rig = Rig::with(&["a", "b"], 4, retry);
+    rig.breaks("a", down());
+    rig.breaks("b", down());
+    rig.send(0);
+    rig.journal.close();
+    tokio::time::timeout(Duration::from_secs(61), rig.done)
+        .await
+        .expect("it is given up")
+        .unwrap();
+    let account = rig.journal.reports(std::time::Instant::now())[0].total();
+    assert_eq!(account.dropped_total(), u64::from(TRACES.end));
+    let asked: u32 = rig.backends.asked.lock().values().sum();
+    assert!(asked < 40, "{asked} requests");
 }
 
 /// Scenario: no endpoint is known at first; later all refuse everything, until one is mended.
