@@ -281,6 +281,10 @@ impl Delivery {
 
     /// One attempt; `None`: cut off, because the queue is left on disk and there was no answer in time.
     async fn attempt(&self, tracked: &Tracked) -> Option<Sent> {
+        // Not a request: nobody is asked.
+        if let Some(known) = tracked.to.as_ref().and_then(|owner| owner.unasked()) {
+            return Some(known);
+        }
         self.metrics.requests.add(1);
         let begun = Instant::now();
         let left = async {
@@ -310,7 +314,7 @@ impl Delivery {
             };
             let Sent::Answered(verdict) = sent else {
                 if probe {
-                    self.gate.lock().probe_inconclusive(Instant::now());
+                    self.gate.lock().probe_handed_on();
                     self.gate_changed.notify_waiters();
                 }
                 work.extend(tracked.routed(&*self.exporter).into_iter().rev());
@@ -327,7 +331,9 @@ impl Delivery {
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
                     }
-                    self.window.lock().shrank();
+                    if !tracked.to.as_ref().is_some_and(|owner| owner.others_work()) {
+                        self.window.lock().shrank();
+                    }
                     let retries = tracked.tries.retries;
                     let delay =
                         after.unwrap_or_else(|| self.settings.retry.delay(retries, self.jitter.draw()));
@@ -347,7 +353,13 @@ impl Delivery {
                         );
                     }
                     tracked.tries.retries = retries.saturating_add(1);
-                    if self.unless_left(tokio::time::sleep(delay)).await.is_none() {
+                    let wait = async {
+                        match &tracked.to {
+                            Some(owner) => drop(tokio::time::timeout(delay, owner.moved()).await),
+                            None => tokio::time::sleep(delay).await,
+                        }
+                    };
+                    if self.unless_left(wait).await.is_none() {
                         return;
                     }
                 }

@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 use sluice_payload::{Encoding, Signal};
 use sluice_telemetry::{Gauge, Registry};
 use sluice_wire::{RoutingKey, Share, share_out};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ring::{Failed, Ring, owner};
+use crate::ring::{Failed, Failure, Ring, owner};
 use crate::{Batch, Export, Exporter, Part, Verdict, kind};
 
 /// What came of sending a batch to its owner.
@@ -31,6 +32,15 @@ pub type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
 
 /// The one of an exporter's endpoints that a batch belongs to.
 pub trait Owner: std::fmt::Debug + Send + Sync {
+    /// What is known without asking the endpoint; `None`: the batch is to be sent.
+    fn unasked(&self) -> Option<Sent>;
+
+    /// Ends when the batch belongs to others.
+    fn moved<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+    /// Whether another endpoint works: then a failure says nothing about how much all of them take.
+    fn others_work(&self) -> bool;
+
     /// Sends `batch` once, as [`Exporter::export`] does.
     fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a>;
 }
@@ -54,6 +64,8 @@ pub struct Routed {
 
 struct Endpoints {
     ring: Mutex<Ring<Arc<dyn Exporter>>>,
+    /// A key may have another owner.
+    changed: Notify,
     known: Gauge,
     out: Gauge,
 }
@@ -63,6 +75,16 @@ impl Endpoints {
         let (known, out) = ring.count();
         self.known.set(known as i64);
         self.out.set(out as i64);
+    }
+
+    async fn moved(&self, owner: &dyn Owner) {
+        loop {
+            let changed = self.changed.notified();
+            if owner.unasked() == Some(Sent::Moved) {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
@@ -77,6 +99,7 @@ impl Routed {
         let gauge = |name, help| registry.gauge(name, help, vec![("exporter", exporter.to_owned())]);
         let endpoints = Arc::new(Endpoints {
             ring: Mutex::new(Ring::new()),
+            changed: Notify::new(),
             known: gauge(
                 "sluice_exporter_endpoints",
                 "Endpoints that an exporter by key has.",
@@ -106,6 +129,7 @@ impl Routed {
             }
         });
         self.endpoints.count(&ring);
+        self.endpoints.changed.notify_waiters();
         let now = ring.names();
         let new: Vec<_> = now.iter().filter(|name| !before.contains(name)).collect();
         let changed = !gone.is_empty() || !new.is_empty();
@@ -155,10 +179,19 @@ impl Routed {
         pieces
             .filter(|(_, parts)| !parts.is_empty())
             .map(|(candidate, parts)| {
+                // Of the batches cut meanwhile, the first has it.
+                let trial = (candidate.trial)
+                    .then(|| {
+                        self.endpoints
+                            .ring
+                            .lock()
+                            .begin_trial(candidate.id, Instant::now())
+                    })
+                    .flatten();
                 let to = Arc::new(Endpoint {
                     endpoints: self.endpoints.clone(),
                     id: candidate.id,
-                    trial: candidate.trial,
+                    trial,
                     exporter: candidate.sender,
                 });
                 RoutedPart { to, parts }
@@ -210,15 +243,26 @@ impl std::fmt::Debug for Nowhere {
 }
 
 impl Owner for Nowhere {
-    fn send<'a>(&'a self, _: &'a Batch) -> Sending<'a> {
-        let sent = match self.0.ring.lock().names().is_empty() {
-            true => Sent::Answered(Verdict::Retry {
+    fn unasked(&self) -> Option<Sent> {
+        Some(match self.0.ring.lock().count() {
+            (0, _) => Sent::Answered(Verdict::Retry {
                 after: None,
                 reason: "no endpoint is known yet: its name has no addresses".to_owned(),
             }),
-            false => Sent::Moved,
-        };
-        Box::pin(async { sent })
+            _ => Sent::Moved,
+        })
+    }
+
+    fn moved<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(self.0.moved(self))
+    }
+
+    fn others_work(&self) -> bool {
+        false
+    }
+
+    fn send<'a>(&'a self, _: &'a Batch) -> Sending<'a> {
+        Box::pin(async { Sent::Moved })
     }
 }
 
@@ -227,24 +271,41 @@ struct Endpoint {
     endpoints: Arc<Endpoints>,
     id: u64,
     /// The endpoint is out, and this piece is to show whether it is well again.
-    trial: bool,
+    trial: Option<u64>,
     exporter: Arc<dyn Exporter>,
 }
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Endpoint({}, trial: {})", self.id, self.trial)
+        write!(f, "Endpoint({}, trial: {:?})", self.id, self.trial)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(trial) = self.trial {
+            let mut ring = self.endpoints.ring.lock();
+            ring.end_trial(self.id, trial, Instant::now());
+        }
     }
 }
 
 impl Owner for Endpoint {
+    fn unasked(&self) -> Option<Sent> {
+        let has = self.endpoints.ring.lock().has(self.id, self.trial);
+        (!has).then_some(Sent::Moved)
+    }
+
+    fn moved<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(self.endpoints.moved(self))
+    }
+
+    fn others_work(&self) -> bool {
+        self.endpoints.ring.lock().others_work(self.id)
+    }
+
     fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
-        Box::pin(async move {
-            if !self.trial && !self.endpoints.ring.lock().is_in(self.id) {
-                return Sent::Moved;
-            }
-            self.settle(self.exporter.export(batch).await)
-        })
+        Box::pin(async move { self.settle(self.exporter.export(batch).await) })
     }
 }
 
@@ -252,11 +313,11 @@ impl Endpoint {
     /// What an answer says about the endpoint, and what follows for the piece.
     fn settle(&self, verdict: Verdict) -> Sent {
         let mut ring = self.endpoints.ring.lock();
-        let (refuses, reason) = match &verdict {
-            Verdict::Retry { reason, .. } => (false, reason),
-            Verdict::EndpointFault { reason } => (true, reason),
+        let (refuses, after, reason) = match &verdict {
+            Verdict::Retry { after, reason } => (false, *after, reason),
+            Verdict::EndpointFault { reason } => (true, None, reason),
             Verdict::Delivered { .. } | Verdict::TooLarge { .. } | Verdict::PayloadFault { .. } => {
-                if ring.works(self.id) {
+                if ring.works(self.id, Instant::now()) {
                     self.endpoints.count(&ring);
                     let endpoint = ring.name(self.id);
                     tracing::info!(endpoint, "the endpoint works again, and has its keys back");
@@ -265,8 +326,14 @@ impl Endpoint {
             }
         };
         let was_in = ring.is_in(self.id);
-        let failed = ring.failed(self.id, refuses, Instant::now());
+        let failure = Failure {
+            trial: self.trial,
+            refuses,
+            after,
+        };
+        let failed = ring.failed(self.id, failure, Instant::now());
         self.endpoints.count(&ring);
+        self.endpoints.changed.notify_waiters();
         match failed {
             // Another one may still take it.
             Failed::Stays if refuses => Sent::Answered(Verdict::Retry {

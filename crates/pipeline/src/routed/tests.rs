@@ -284,6 +284,44 @@ async fn a_vanished_endpoints_backlog_is_handed_over() {
     assert_eq!(backends.asked.lock()["b"], asked, "nobody asks one that is gone");
 }
 
+/// Scenario: an endpoint asks for four seconds before the next try, and is gone from the list after one.
+/// Guarantees: what waits for it arrives at the others at once.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_vanished_endpoint_is_not_left_waiting() {
+    let rig = Rig::new(&["a", "b", "c"]);
+    let later = Verdict::Retry {
+        after: Some(Duration::from_secs(4)),
+        reason: "503".into(),
+    };
+    rig.breaks("b", later);
+    rig.send(0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.endpoints(&["a", "c"]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let taken: usize = rig.backends.taken.lock().values().map(Vec::len).sum();
+    assert_eq!(taken, TRACES.len());
+    rig.owners().await;
+}
+
+/// Scenario: both endpoints refuse everything, with one request under way at once, until one of them is mended: either.
+/// Guarantees: the probes find it, and it has everything.
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_with_one_endpoint_mended() {
+    for mended in ["a", "b"] {
+        let rig = Rig::with(&["a", "b"], 1, RetrySettings::default());
+        rig.breaks("a", refuses());
+        rig.breaks("b", refuses());
+        (0..3).for_each(|number| rig.send(number));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(rig.backends.taken.lock().is_empty());
+        rig.backends.broken.lock().remove(mended);
+        tokio::time::sleep(Duration::from_secs(130)).await;
+        let taken = rig.backends.taken.lock()[mended].len();
+        assert_eq!(taken, 3 * TRACES.len());
+        rig.owners().await;
+    }
+}
+
 /// Scenario: both endpoints are down for ever; retries end after a minute.
 /// Guarantees: they do, however often the batch goes from one to the other, and the waits in between grow.
 #[tokio::test(start_paused = true)]
