@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sluice_payload::{Encoding, Signal};
 use sluice_telemetry::{Gauge, Registry};
-use sluice_wire::{RoutingKey, Share, share_out};
+use sluice_wire::{MAX_REPEATED_BYTES, RoutingKey, Share, share_out};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -156,15 +156,23 @@ impl Routed {
             _ => RoutingKey::Service,
         });
         let mut pieces: Vec<Vec<(usize, Part)>> = vec![Vec::new(); candidates.len()];
+        // In all parts together no more than in one: what comes after goes whole, by its first key.
+        let mut repeated = 0;
         for (index, part) in batch.parts.iter().enumerate() {
             let owner = |key| owner(&candidates, key);
             let shares = share_out(kind(batch.signal), &part.body, key, owner);
             // Only a body that was let in with shallow validation can be broken or miscounted: it goes in one piece.
             let sound =
                 |shares: &Vec<Share>| shares.iter().map(|share| share.items).sum::<u64>() == part.items;
-            match shares.ok().filter(sound).as_deref() {
-                Some([all]) => pieces[all.to].push((index, part.clone())),
-                Some(shares) => shares.iter().for_each(|share| {
+            let shares = shares.ok().filter(sound).unwrap_or_default();
+            let bytes: usize = shares.iter().map(|share| share.body.len()).sum();
+            repeated += bytes.saturating_sub(part.body.len());
+            match &shares[..] {
+                [all] => pieces[all.to].push((index, part.clone())),
+                [first, ..] if repeated > MAX_REPEATED_BYTES => {
+                    pieces[first.to].push((index, part.clone()));
+                }
+                [_, ..] => shares.iter().for_each(|share| {
                     let piece = Part {
                         body: share.body.clone(),
                         items: share.items,
@@ -172,7 +180,7 @@ impl Routed {
                     };
                     pieces[share.to].push((index, piece));
                 }),
-                None => pieces[owner(0)].push((index, part.clone())),
+                [] => pieces[owner(0)].push((index, part.clone())),
             }
         }
         let pieces = candidates.into_iter().zip(pieces);
