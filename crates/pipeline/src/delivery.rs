@@ -37,7 +37,7 @@ use crate::batcher::{BatchSettings, Batcher, Tracked};
 use crate::gate::{Gate, Pass};
 use crate::retry::RetrySettings;
 use crate::window::Window;
-use crate::{Exporter, Sent, Verdict};
+use crate::{Blame, Exporter, Sent, Verdict};
 
 mod settle;
 
@@ -313,12 +313,7 @@ impl Delivery {
                 return;
             };
             let Sent::Answered(verdict) = sent else {
-                if probe {
-                    self.gate.lock().probe_handed_on();
-                    self.gate_changed.notify_waiters();
-                }
-                work.extend(tracked.routed(&*self.exporter).into_iter().rev());
-                return;
+                return self.moved(tracked, probe, work);
             };
             match verdict {
                 Verdict::Delivered { rejected, message } => {
@@ -378,8 +373,10 @@ impl Delivery {
                         search.requests_left -= if between_items { 2 } else { 0 };
                         return self.halve_or_refuse(tracked, work, &reason).await;
                     }
-                    if !self.blames_endpoint(&tracked, search) {
-                        return self.refused(&tracked, &reason).await;
+                    match self.blame(&tracked, search) {
+                        Blame::Payload => return self.refused(&tracked, &reason).await,
+                        Blame::Moved => return self.moved(tracked, probe, work),
+                        Blame::Endpoint => {}
                     }
                     // Held, and this payload is the probe: others must have their turn at probing, or a
                     // poison payload would hold a mended destination for ever.
@@ -396,14 +393,30 @@ impl Delivery {
         }
     }
 
-    /// Whether one more payload that is refused is the destination's fault. Its pieces count as one.
-    fn blames_endpoint(&self, tracked: &Tracked, search: &mut Search) -> bool {
+    /// Whose fault one more payload is that is refused. Its pieces count as one.
+    fn blame(&self, tracked: &Tracked, search: &mut Search) -> Blame {
         let seq = tracked.sources.first().map(|source| source.seq);
-        let mut gate = self.gate.lock();
-        match std::mem::replace(&mut search.blamed, seq) == seq {
-            true => gate.is_held(),
-            false => gate.payload_refused(),
+        let new = std::mem::replace(&mut search.blamed, seq) != seq;
+        let blame = (tracked.to.as_ref()).map_or(Blame::Payload, |owner| owner.payload_refused(new));
+        if blame != Blame::Payload {
+            return blame;
         }
+        let mut gate = self.gate.lock();
+        let at_fault = if new {
+            gate.payload_refused()
+        } else {
+            gate.is_held()
+        };
+        if at_fault { Blame::Endpoint } else { Blame::Payload }
+    }
+
+    /// What belongs to others now is theirs, and so is its turn as a probe.
+    fn moved(&self, tracked: Tracked, probe: bool, work: &mut Vec<Tracked>) {
+        if probe {
+            self.gate.lock().probe_handed_on();
+            self.gate_changed.notify_waiters();
+        }
+        work.extend(tracked.routed(&*self.exporter).into_iter().rev());
     }
 
     /// Waits until a request may be sent; true when it is the probe of a held destination.

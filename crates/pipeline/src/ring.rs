@@ -14,6 +14,8 @@ use std::time::Duration;
 use sluice_wire::stable_hash;
 use tokio::time::Instant;
 
+use crate::gate::MAX_PAYLOAD_FAULTS_IN_A_ROW;
+
 /// Failures in between which there is no success make an endpoint leave when they last this long: longer than a restart of a process,
 /// and than a few lost packets; short, since its keys wait.
 pub(crate) const LEAVES_AFTER: Duration = Duration::from_secs(5);
@@ -47,6 +49,8 @@ struct Member<T> {
     came_back: Option<(Instant, Duration)>,
     /// The last it said is that it refuses everything.
     refuses: bool,
+    /// Payloads it refused for good, with nothing taken in between.
+    payload_faults: u32,
 }
 
 #[derive(Debug)]
@@ -125,6 +129,7 @@ impl<T: Clone> Ring<T> {
                     out: None,
                     came_back: None,
                     refuses: false,
+                    payload_faults: 0,
                 });
                 self.next_id += 1;
             }
@@ -212,11 +217,40 @@ impl<T: Clone> Ring<T> {
         };
         member.failing_since = None;
         member.refuses = false;
+        member.payload_faults = 0;
         let out = member.out.take();
         if let Some(out) = &out {
             member.came_back = Some((now, out.rest));
         }
         out.is_some()
+    }
+
+    /// The endpoint says that something in a request is bad. One that is in answers, at least; false when it is out, for this may be what
+    /// is wrong with it.
+    pub fn answered(&mut self, id: u64) -> bool {
+        let Some(member) = self.member(id).filter(|member| member.out.is_none()) else {
+            return false;
+        };
+        member.failing_since = None;
+        member.refuses &= member.payload_faults > MAX_PAYLOAD_FAULTS_IN_A_ROW;
+        true
+    }
+
+    /// The endpoint refused a payload for good, `new`: another one than last time. True when that is one too many to be the payload's
+    /// fault.
+    pub fn payload_refused(&mut self, id: u64, new: bool) -> bool {
+        let Some(member) = self.member(id) else {
+            return false;
+        };
+        member.payload_faults = member.payload_faults.saturating_add(u32::from(new));
+        member.payload_faults > MAX_PAYLOAD_FAULTS_IN_A_ROW
+    }
+
+    /// The last the endpoint said is that it refuses everything.
+    pub fn refuses(&self, id: u64) -> bool {
+        self.members
+            .iter()
+            .any(|member| member.id == id && member.refuses)
     }
 
     /// The endpoint did not take a request.

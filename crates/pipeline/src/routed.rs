@@ -27,6 +27,17 @@ pub enum Sent {
     Moved,
 }
 
+/// Whose fault it is that a payload was refused for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The payload's.
+    Payload,
+    /// The endpoint's, and there is no other: it refuses everything.
+    Endpoint,
+    /// The endpoint's; the payload belongs to others now.
+    Moved,
+}
+
 /// A future of [`Sent`].
 pub type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
 
@@ -40,6 +51,9 @@ pub trait Owner: std::fmt::Debug + Send + Sync {
 
     /// Whether another endpoint works: then a failure says nothing about how much all of them take.
     fn others_work(&self) -> bool;
+
+    /// The endpoint refused a payload for good; `new`: not one that it was told of before.
+    fn payload_refused(&self, new: bool) -> Blame;
 
     /// Sends `batch` once, as [`Exporter::export`] does.
     fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a>;
@@ -269,6 +283,10 @@ impl Owner for Nowhere {
         false
     }
 
+    fn payload_refused(&self, _: bool) -> Blame {
+        Blame::Payload
+    }
+
     fn send<'a>(&'a self, _: &'a Batch) -> Sending<'a> {
         Box::pin(async { Sent::Moved })
     }
@@ -312,6 +330,22 @@ impl Owner for Endpoint {
         self.endpoints.ring.lock().others_work(self.id)
     }
 
+    fn payload_refused(&self, new: bool) -> Blame {
+        let mut ring = self.endpoints.ring.lock();
+        if !ring.payload_refused(self.id, new) {
+            return Blame::Payload;
+        }
+        let failure = Failure {
+            trial: self.trial,
+            refuses: true,
+            after: None,
+        };
+        match self.fails(&mut ring, failure, "payload after payload is refused") {
+            Failed::Left => Blame::Moved,
+            Failed::AllRefuse | Failed::Stays => Blame::Endpoint,
+        }
+    }
+
     fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
         Box::pin(async move { self.settle(self.exporter.export(batch).await) })
     }
@@ -324,7 +358,10 @@ impl Endpoint {
         let (refuses, after, reason) = match &verdict {
             Verdict::Retry { after, reason } => (false, *after, reason),
             Verdict::EndpointFault { reason } => (true, None, reason),
-            Verdict::Delivered { .. } | Verdict::TooLarge { .. } | Verdict::PayloadFault { .. } => {
+            Verdict::PayloadFault { .. } if ring.answered(self.id) => return Sent::Answered(verdict),
+            // Another one may take it: no trial is lost by a bad payload, and no payload by a bad endpoint.
+            Verdict::PayloadFault { reason } => (ring.refuses(self.id), None, reason),
+            Verdict::Delivered { .. } | Verdict::TooLarge { .. } => {
                 if ring.works(self.id, Instant::now()) {
                     self.endpoints.count(&ring);
                     let endpoint = ring.name(self.id);
@@ -333,34 +370,36 @@ impl Endpoint {
                 return Sent::Answered(verdict);
             }
         };
-        let was_in = ring.is_in(self.id);
         let failure = Failure {
             trial: self.trial,
             refuses,
             after,
         };
-        let failed = ring.failed(self.id, failure, Instant::now());
-        self.endpoints.count(&ring);
-        self.endpoints.changed.notify_waiters();
-        match failed {
+        match self.fails(&mut ring, failure, reason) {
             // Another one may still take it.
             Failed::Stays if refuses => Sent::Answered(Verdict::Retry {
                 after: None,
                 reason: reason.clone(),
             }),
             Failed::Stays | Failed::AllRefuse => Sent::Answered(verdict),
-            Failed::Left => {
-                if was_in {
-                    let endpoint = ring.name(self.id);
-                    tracing::warn!(
-                        endpoint,
-                        reason,
-                        "the endpoint takes nothing; the others have its keys until it does"
-                    );
-                }
-                Sent::Moved
-            }
+            Failed::Left => Sent::Moved,
         }
+    }
+
+    fn fails(&self, ring: &mut Ring<Arc<dyn Exporter>>, failure: Failure, reason: &str) -> Failed {
+        let was_in = ring.is_in(self.id);
+        let failed = ring.failed(self.id, failure, Instant::now());
+        self.endpoints.count(ring);
+        self.endpoints.changed.notify_waiters();
+        if was_in && failed == Failed::Left {
+            let endpoint = ring.name(self.id);
+            tracing::warn!(
+                endpoint,
+                reason,
+                "the endpoint takes nothing; the others have its keys until it does"
+            );
+        }
+        failed
     }
 }
 

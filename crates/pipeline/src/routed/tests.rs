@@ -322,6 +322,30 @@ async fn a_hold_ends_with_one_endpoint_mended() {
     }
 }
 
+/// Scenario: one endpoint of three answers 400 to everything.
+/// Guarantees: no more than a few payloads are given up for it, then the others have its keys; its trials lose nothing.
+#[tokio::test(start_paused = true)]
+async fn one_that_refuses_every_payload_leaves() {
+    let rig = Rig::with(&["a", "b", "c"], 1, RetrySettings::default());
+    let bad = Verdict::PayloadFault { reason: "400".into() };
+    rig.breaks("b", bad);
+    for number in 0..60 {
+        rig.send(number);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    rig.journal.close();
+    rig.done.await.unwrap();
+    let account = rig.journal.reports(std::time::Instant::now())[0].total();
+    let lost = account.dropped_total();
+    let its_share = 45;
+    assert!(
+        lost > 0 && lost <= u64::from(crate::MAX_PAYLOAD_FAULTS_IN_A_ROW) * its_share,
+        "{lost} of {}",
+        60 * TRACES.len()
+    );
+    assert!(account.balanced() && account.queued == 0);
+}
+
 /// Scenario: both endpoints are down for ever; retries end after a minute.
 /// Guarantees: they do, however often the batch goes from one to the other, and the waits in between grow.
 #[tokio::test(start_paused = true)]
