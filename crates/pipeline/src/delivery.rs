@@ -9,7 +9,7 @@
 //! | too large | halved, between payloads, then between items; a single item is a dead letter |
 //! | payload fault | bisected between payloads, then, within a budget, between items; what is left is a dead letter |
 //! | endpoint fault | nothing is dropped: the backlog is held, an alarm raised, one probe at a time sent |
-//! | moved | cut anew by where its keys belong now, and sent there at once |
+//! | moved | cut anew by where its keys belong now, and sent there at once, with the tries it had |
 //!
 //! A dead letter is kept where there is a place for them, and dropped otherwise; both are counted and logged.
 //!
