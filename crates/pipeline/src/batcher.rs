@@ -55,6 +55,18 @@ pub(crate) struct Tracked {
     pub sources: Vec<Source>,
     /// Whose it is, when the exporter routes.
     pub to: Option<Arc<dyn Owner>>,
+    pub tries: Tries,
+}
+
+/// What was tried so far to deliver a batch. Its pieces inherit it, wherever they are sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tries {
+    /// When it was first to be sent.
+    pub begun: Option<Instant>,
+    /// Waits before another attempt.
+    pub retries: u32,
+    /// Times it was the probe of a held destination, and refused for what is in it.
+    pub refused_probes: u32,
 }
 
 /// Where a part comes from. Holding the payload keeps its bytes charged until the part is settled.
@@ -73,6 +85,7 @@ impl Tracked {
             },
             sources: Vec::new(),
             to: None,
+            tries: Tries::default(),
         }
     }
 
@@ -95,6 +108,7 @@ impl Tracked {
                 batch: Batch { signal, parts },
                 sources,
                 to: Some(piece.to),
+                tries: self.tries,
             }
         };
         pieces.into_iter().map(tracked).collect()
@@ -112,6 +126,7 @@ impl Tracked {
                 },
                 sources: self.sources.split_off(middle),
                 to: self.to.clone(),
+                tries: self.tries,
             };
             return Ok((self, tail));
         }
@@ -124,6 +139,7 @@ impl Tracked {
         };
         let half = Tracked {
             to: self.to.clone(),
+            tries: self.tries,
             ..Tracked::new(signal)
         };
         let mut halves = (half.clone(), half);

@@ -9,7 +9,7 @@
 //! | too large | halved, between payloads, then between items; a single item is a dead letter |
 //! | payload fault | bisected between payloads, then, within a budget, between items; what is left is a dead letter |
 //! | endpoint fault | nothing is dropped: the backlog is held, an alarm raised, one probe at a time sent |
-//! | moved | cut anew by where its keys belong now, and sent there at once |
+//! | moved | cut anew by where its keys belong now, and sent there at once, with the tries it had |
 //!
 //! A dead letter is kept where there is a place for them, and dropped otherwise; both are counted and logged.
 //!
@@ -37,7 +37,7 @@ use crate::batcher::{BatchSettings, Batcher, Tracked};
 use crate::gate::{Gate, Pass};
 use crate::retry::RetrySettings;
 use crate::window::Window;
-use crate::{Exporter, Sent, Verdict};
+use crate::{Blame, Exporter, Sent, Verdict};
 
 mod settle;
 
@@ -281,6 +281,10 @@ impl Delivery {
 
     /// One attempt; `None`: cut off, because the queue is left on disk and there was no answer in time.
     async fn attempt(&self, tracked: &Tracked) -> Option<Sent> {
+        // Not a request: nobody is asked.
+        if let Some(known) = tracked.to.as_ref().and_then(|owner| owner.unasked()) {
+            return Some(known);
+        }
         self.metrics.requests.add(1);
         let begun = Instant::now();
         let left = async {
@@ -299,10 +303,8 @@ impl Delivery {
     }
 
     /// Sends `tracked` until it is settled or left, or pushes its halves to `work`.
-    async fn send_one(&self, tracked: Tracked, work: &mut Vec<Tracked>, search: &mut Search) {
-        let started = Instant::now();
-        let mut attempt = 0;
-        let mut refused_probes = 0;
+    async fn send_one(&self, mut tracked: Tracked, work: &mut Vec<Tracked>, search: &mut Search) {
+        let begun = *tracked.tries.begun.get_or_insert_with(Instant::now);
         loop {
             let Some(probe) = self.unless_left(self.wait_for_gate()).await else {
                 return;
@@ -311,12 +313,7 @@ impl Delivery {
                 return;
             };
             let Sent::Answered(verdict) = sent else {
-                if probe {
-                    self.gate.lock().probe_inconclusive(Instant::now());
-                    self.gate_changed.notify_waiters();
-                }
-                work.extend(tracked.routed(&*self.exporter).into_iter().rev());
-                return;
+                return self.moved(tracked, probe, work);
             };
             match verdict {
                 Verdict::Delivered { rejected, message } => {
@@ -329,10 +326,13 @@ impl Delivery {
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
                     }
-                    self.window.lock().shrank();
+                    if !tracked.to.as_ref().is_some_and(|owner| owner.others_work()) {
+                        self.window.lock().shrank();
+                    }
+                    let retries = tracked.tries.retries;
                     let delay =
-                        after.unwrap_or_else(|| self.settings.retry.delay(attempt, self.jitter.draw()));
-                    if self.gives_up(started, delay) {
+                        after.unwrap_or_else(|| self.settings.retry.delay(retries, self.jitter.draw()));
+                    if self.gives_up(begun, delay) {
                         tracing::error!(
                             exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(), reason,
                             "gave up a batch: retry_on_failure.max_elapsed_time has passed (set it to 0 to retry for ever)"
@@ -341,14 +341,20 @@ impl Delivery {
                         return;
                     }
                     // The first failure of a batch is worth a line; the rest of an outage is in the metrics.
-                    if attempt == 0 {
+                    if retries == 0 {
                         tracing::warn!(
                             exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(),
                             ?delay, reason, "export failed; it will be retried"
                         );
                     }
-                    attempt = attempt.saturating_add(1);
-                    if self.unless_left(tokio::time::sleep(delay)).await.is_none() {
+                    tracked.tries.retries = retries.saturating_add(1);
+                    let wait = async {
+                        match &tracked.to {
+                            Some(owner) => drop(tokio::time::timeout(delay, owner.moved()).await),
+                            None => tokio::time::sleep(delay).await,
+                        }
+                    };
+                    if self.unless_left(wait).await.is_none() {
                         return;
                     }
                 }
@@ -367,13 +373,15 @@ impl Delivery {
                         search.requests_left -= if between_items { 2 } else { 0 };
                         return self.halve_or_refuse(tracked, work, &reason).await;
                     }
-                    if !self.blames_endpoint(&tracked, search) {
-                        return self.refused(&tracked, &reason).await;
+                    match self.blame(&tracked, search) {
+                        Blame::Payload => return self.refused(&tracked, &reason).await,
+                        Blame::Moved => return self.moved(tracked, probe, work),
+                        Blame::Endpoint => {}
                     }
                     // Held, and this payload is the probe: others must have their turn at probing, or a
                     // poison payload would hold a mended destination for ever.
-                    refused_probes += u32::from(probe);
-                    if refused_probes > MAX_REFUSED_PROBES {
+                    tracked.tries.refused_probes += u32::from(probe);
+                    if tracked.tries.refused_probes > MAX_REFUSED_PROBES {
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
                         return self.refused(&tracked, &reason).await;
@@ -385,14 +393,30 @@ impl Delivery {
         }
     }
 
-    /// Whether one more payload that is refused is the destination's fault. Its pieces count as one.
-    fn blames_endpoint(&self, tracked: &Tracked, search: &mut Search) -> bool {
+    /// Whose fault one more payload is that is refused. Its pieces count as one.
+    fn blame(&self, tracked: &Tracked, search: &mut Search) -> Blame {
         let seq = tracked.sources.first().map(|source| source.seq);
-        let mut gate = self.gate.lock();
-        match std::mem::replace(&mut search.blamed, seq) == seq {
-            true => gate.is_held(),
-            false => gate.payload_refused(),
+        let new = std::mem::replace(&mut search.blamed, seq) != seq;
+        let blame = (tracked.to.as_ref()).map_or(Blame::Payload, |owner| owner.payload_refused(new));
+        if blame != Blame::Payload {
+            return blame;
         }
+        let mut gate = self.gate.lock();
+        let at_fault = if new {
+            gate.payload_refused()
+        } else {
+            gate.is_held()
+        };
+        if at_fault { Blame::Endpoint } else { Blame::Payload }
+    }
+
+    /// What belongs to others now is theirs, and so is its turn as a probe.
+    fn moved(&self, tracked: Tracked, probe: bool, work: &mut Vec<Tracked>) {
+        if probe {
+            self.gate.lock().probe_handed_on();
+            self.gate_changed.notify_waiters();
+        }
+        work.extend(tracked.routed(&*self.exporter).into_iter().rev());
     }
 
     /// Waits until a request may be sent; true when it is the probe of a held destination.
@@ -450,12 +474,12 @@ impl Delivery {
         }
     }
 
-    fn gives_up(&self, started: Instant, delay: Duration) -> bool {
+    fn gives_up(&self, begun: Instant, delay: Duration) -> bool {
         let retry = &self.settings.retry;
         !retry.enabled
             || retry
                 .max_elapsed_time
-                .is_some_and(|max| started.elapsed() + delay > max)
+                .is_some_and(|max| begun.elapsed() + delay > max)
     }
 
     async fn halve_or_refuse(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) {

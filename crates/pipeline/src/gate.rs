@@ -102,6 +102,13 @@ impl Gate {
         }
     }
 
+    /// The probe was not sent, or another endpoint is to be asked: whoever is next has it, now.
+    pub fn probe_handed_on(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.probing = false;
+        }
+    }
+
     /// A probe ended without an answer about the fault (time-out, connection lost): probe again later.
     pub fn probe_inconclusive(&mut self, now: Instant) {
         if let Some(held) = &mut self.held {
@@ -139,6 +146,8 @@ mod tests {
             now = next;
         }
         assert_eq!(gate.pass(now), Pass::Probe);
+        gate.probe_handed_on();
+        assert_eq!(gate.pass(now), Pass::Probe, "somebody else's");
         gate.probe_inconclusive(now);
         assert_eq!(gate.pass(now), Pass::Wait(now + MAX_PROBE_INTERVAL));
         gate.accepted();

@@ -26,4 +26,4 @@ pub use exporter::{Batch, Export, Exporter, Part, Verdict};
 pub use gate::{FIRST_PROBE, MAX_PAYLOAD_FAULTS_IN_A_ROW, MAX_PROBE_INTERVAL};
 pub use intake::{AckLevel, Intake, NotTaken, Route, Taken};
 pub use retry::RetrySettings;
-pub use routed::{Owner, Routed, RoutedPart, Sent};
+pub use routed::{Blame, Owner, Routed, RoutedPart, Sent};

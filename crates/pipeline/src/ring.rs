@@ -4,14 +4,17 @@
 //! gateway with the same names agrees without a word, the shares are even, and an endpoint that goes or comes moves its own keys and
 //! no others. A ring of points would do the same with a few per cent of unevenness, and a table to build.
 //!
-//! An endpoint that takes nothing for [`LEAVES_AFTER`], or says that it refuses everything, is out: its keys have other owners until
-//! it takes a request again, of which it is given one batch now and then. When all would be out none is: then the fault may be
-//! on this side, and every key stays where it belongs.
+//! An endpoint that takes nothing for [`LEAVES_AFTER`], asks to be left alone for as long, or says that it refuses everything, is out:
+//! its keys have other owners until it takes a request again, of which it is given one batch now and then, never two at once. When all
+//! would be out none is: then the fault may be on this side, and every key stays where it belongs. When all say that they refuse
+//! everything, one after the other is out, so that a probe finds the one that is mended.
 
 use std::time::Duration;
 
 use sluice_wire::stable_hash;
 use tokio::time::Instant;
+
+use crate::gate::MAX_PAYLOAD_FAULTS_IN_A_ROW;
 
 /// Failures in between which there is no success make an endpoint leave when they last this long: longer than a restart of a process,
 /// and than a few lost packets; short, since its keys wait.
@@ -22,11 +25,15 @@ pub(crate) const LEAVES_AFTER: Duration = Duration::from_secs(5);
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
+/// An endpoint that asks to be left alone for longer is tried after this long: what exporters honour of a `Retry-After` at most.
+const LONGEST_ASKED_REST: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// The endpoints of one exporter; `T` is what sends to one.
 #[derive(Debug)]
 pub(crate) struct Ring<T> {
     members: Vec<Member<T>>,
     next_id: u64,
+    next_trial: u64,
 }
 
 #[derive(Debug)]
@@ -38,8 +45,12 @@ struct Member<T> {
     sender: T,
     failing_since: Option<Instant>,
     out: Option<Out>,
+    /// When it was last out, and the rest it had then: one that leaves again soon goes on from there.
+    came_back: Option<(Instant, Duration)>,
     /// The last it said is that it refuses everything.
     refuses: bool,
+    /// Payloads it refused for good, with nothing taken in between.
+    payload_faults: u32,
 }
 
 #[derive(Debug)]
@@ -47,6 +58,8 @@ struct Out {
     rest: Duration,
     /// It has one batch then.
     tried_at: Instant,
+    /// That batch, while it is under way: there is no other.
+    trial: Option<u64>,
 }
 
 /// An endpoint that may have keys.
@@ -55,8 +68,19 @@ pub(crate) struct Candidate<T> {
     pub id: u64,
     hash: u64,
     pub sender: T,
-    /// It is out, and this batch is to show whether it is well again.
+    /// It is out, and this batch may show whether it is well again: see [`Ring::begin_trial`].
     pub trial: bool,
+}
+
+/// A failed attempt.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Failure {
+    /// The trial it was.
+    pub trial: Option<u64>,
+    /// The endpoint says that it will take nothing.
+    pub refuses: bool,
+    /// It asks to be left alone for this long.
+    pub after: Option<Duration>,
 }
 
 /// What a failure comes to.
@@ -66,7 +90,8 @@ pub(crate) enum Failed {
     Stays,
     /// Its keys have another owner.
     Left,
-    /// It and all others say that they refuse everything.
+    /// It and all others say that they refuse everything: the backlog is held. Where there are others its keys are theirs, for the
+    /// next probe.
     AllRefuse,
 }
 
@@ -75,6 +100,7 @@ impl<T: Clone> Ring<T> {
         Self {
             members: Vec::new(),
             next_id: 0,
+            next_trial: 0,
         }
     }
 
@@ -101,7 +127,9 @@ impl<T: Clone> Ring<T> {
                     sender,
                     failing_since: None,
                     out: None,
+                    came_back: None,
                     refuses: false,
+                    payload_faults: 0,
                 });
                 self.next_id += 1;
             }
@@ -111,24 +139,40 @@ impl<T: Clone> Ring<T> {
     }
 
     /// Who may have keys of the next batch.
-    pub fn candidates(&mut self, now: Instant) -> Vec<Candidate<T>> {
-        let mut candidates = Vec::with_capacity(self.members.len());
-        for member in &mut self.members {
-            let trial = member.out.is_some();
-            if let Some(out) = &mut member.out {
-                if now < out.tried_at {
-                    continue;
-                }
-                out.tried_at = now + out.rest;
-            }
-            candidates.push(Candidate {
+    pub fn candidates(&self, now: Instant) -> Vec<Candidate<T>> {
+        let may_have = |member: &&Member<T>| member.out.as_ref().is_none_or(|out| out.is_due(now));
+        let candidates = self.members.iter().filter(may_have);
+        candidates
+            .map(|member| Candidate {
                 id: member.id,
                 hash: member.hash,
                 sender: member.sender.clone(),
-                trial,
-            });
+                trial: member.out.is_some(),
+            })
+            .collect()
+    }
+
+    /// A batch for an endpoint that is out; `None` when it is not its turn any more. Until it ends ([`Self::works`], [`Self::failed`],
+    /// [`Self::end_trial`]) there is no other.
+    pub fn begin_trial(&mut self, id: u64, now: Instant) -> Option<u64> {
+        let out = self.member(id)?.out.as_mut()?;
+        if !out.is_due(now) {
+            return None;
         }
-        candidates
+        let trial = self.next_trial;
+        self.next_trial += 1;
+        self.member(id)?.out.as_mut()?.trial = Some(trial);
+        Some(trial)
+    }
+
+    /// The batch is not for this endpoint any more, or has its answer; without one there is another after a rest.
+    pub fn end_trial(&mut self, id: u64, trial: u64, now: Instant) {
+        if let Some(out) = self.member(id).and_then(|member| member.out.as_mut())
+            && out.trial == Some(trial)
+        {
+            out.trial = None;
+            out.tried_at = now + out.rest;
+        }
     }
 
     /// How many there are, and how many of them are out.
@@ -149,63 +193,128 @@ impl<T: Clone> Ring<T> {
             .any(|member| member.id == id && member.out.is_none())
     }
 
+    /// Whether a batch is to be sent to the endpoint: its keys are its own, or it is its trial.
+    pub fn has(&self, id: u64, trial: Option<u64>) -> bool {
+        let Some(member) = self.members.iter().find(|member| member.id == id) else {
+            return false;
+        };
+        member
+            .out
+            .as_ref()
+            .is_none_or(|out| trial.is_some() && out.trial == trial)
+    }
+
+    /// Whether another endpoint works, as far as is known.
+    pub fn others_work(&self, id: u64) -> bool {
+        let works = |member: &Member<T>| member.out.is_none() && member.failing_since.is_none();
+        self.members.iter().any(|other| other.id != id && works(other))
+    }
+
     /// The endpoint took something, or spoke about one request alone: it works. True when it was out.
-    pub fn works(&mut self, id: u64) -> bool {
-        let Some(member) = self.members.iter_mut().find(|member| member.id == id) else {
+    pub fn works(&mut self, id: u64, now: Instant) -> bool {
+        let Some(member) = self.member(id) else {
             return false;
         };
         member.failing_since = None;
         member.refuses = false;
-        member.out.take().is_some()
+        member.payload_faults = 0;
+        let out = member.out.take();
+        if let Some(out) = &out {
+            member.came_back = Some((now, out.rest));
+        }
+        out.is_some()
     }
 
-    /// The endpoint did not take a request; `refuses`: and will take none.
-    pub fn failed(&mut self, id: u64, refuses: bool, now: Instant) -> Failed {
+    /// The endpoint says that something in a request is bad. One that is in answers, at least; false when it is out, for this may be what
+    /// is wrong with it.
+    pub fn answered(&mut self, id: u64) -> bool {
+        let Some(member) = self.member(id).filter(|member| member.out.is_none()) else {
+            return false;
+        };
+        member.failing_since = None;
+        member.refuses &= member.payload_faults > MAX_PAYLOAD_FAULTS_IN_A_ROW;
+        true
+    }
+
+    /// The endpoint refused a payload for good, `new`: another one than last time. True when that is one too many to be the payload's
+    /// fault.
+    pub fn payload_refused(&mut self, id: u64, new: bool) -> bool {
+        let Some(member) = self.member(id) else {
+            return false;
+        };
+        member.payload_faults = member.payload_faults.saturating_add(u32::from(new));
+        member.payload_faults > MAX_PAYLOAD_FAULTS_IN_A_ROW
+    }
+
+    /// The last the endpoint said is that it refuses everything.
+    pub fn refuses(&self, id: u64) -> bool {
+        self.members
+            .iter()
+            .any(|member| member.id == id && member.refuses)
+    }
+
+    /// The endpoint did not take a request.
+    pub fn failed(&mut self, id: u64, failure: Failure, now: Instant) -> Failed {
         let others_in = self
             .members
             .iter()
             .any(|other| other.id != id && other.out.is_none());
-        let Some(member) = self.members.iter_mut().find(|member| member.id == id) else {
+        let after = failure.after.unwrap_or_default().min(LONGEST_ASKED_REST);
+        let Some(member) = self.member(id) else {
             return Failed::Left;
         };
-        member.refuses = refuses;
+        member.refuses = failure.refuses;
         if let Some(out) = &mut member.out {
-            out.rest = (out.rest * 2).min(LONGEST_REST);
-            out.tried_at = now + out.rest;
+            // What was under way when it left says nothing that is new.
+            if failure.trial.is_some() && out.trial == failure.trial {
+                out.trial = None;
+                out.rest = (out.rest * 2).min(LONGEST_REST);
+                out.tried_at = now + out.rest.max(after);
+            }
             return Failed::Left;
         }
         let since = *member.failing_since.get_or_insert(now);
-        if !refuses && now.duration_since(since) < LEAVES_AFTER {
+        if !failure.refuses && (now + after).duration_since(since) < LEAVES_AFTER {
             return Failed::Stays;
         }
-        if others_in && !self.members.iter().all(|member| member.refuses) {
-            self.leave(id, now);
-            return Failed::Left;
+        let all_refuse = self.members.iter().all(|member| member.refuses);
+        if !others_in {
+            // Nobody would be left.
+            self.members.iter_mut().for_each(Member::put_in);
         }
-        // Nobody is left.
-        for member in &mut self.members {
-            member.out = None;
-            member.failing_since = None;
+        if others_in || all_refuse && self.members.len() > 1 {
+            self.leave(id, after, now);
         }
-        match self.members.iter().all(|member| member.refuses) {
-            true => Failed::AllRefuse,
-            false => Failed::Stays,
+        match (all_refuse, others_in) {
+            (true, _) => Failed::AllRefuse,
+            (false, true) => Failed::Left,
+            (false, false) => Failed::Stays,
         }
     }
 
-    fn leave(&mut self, id: u64, now: Instant) {
-        if let Some(member) = self.members.iter_mut().find(|member| member.id == id) {
-            member.out = Some(Out {
-                rest: FIRST_REST,
-                tried_at: now + FIRST_REST,
-            });
-        }
+    fn member(&mut self, id: u64) -> Option<&mut Member<T>> {
+        self.members.iter_mut().find(|member| member.id == id)
+    }
+
+    fn leave(&mut self, id: u64, after: Duration, now: Instant) {
+        let Some(member) = self.member(id) else {
+            return;
+        };
+        let rest = match member.came_back {
+            Some((back, rest)) if now.duration_since(back) < LONGEST_REST => (rest * 2).min(LONGEST_REST),
+            _ => FIRST_REST,
+        };
+        member.out = Some(Out {
+            rest,
+            tried_at: now + rest.max(after),
+            trial: None,
+        });
     }
 
     /// After an endpoint has gone, the others may all be out.
     fn one_is_in(&mut self) {
         if self.members.iter().all(|member| member.out.is_some()) {
-            self.members.iter_mut().for_each(|member| member.out = None);
+            self.members.iter_mut().for_each(Member::put_in);
         }
     }
 
@@ -213,6 +322,19 @@ impl<T: Clone> Ring<T> {
     pub fn name(&self, id: u64) -> Option<&str> {
         let member = self.members.iter().find(|member| member.id == id)?;
         Some(&member.name)
+    }
+}
+
+impl<T> Member<T> {
+    fn put_in(&mut self) {
+        self.out = None;
+        self.failing_since = None;
+    }
+}
+
+impl Out {
+    fn is_due(&self, now: Instant) -> bool {
+        self.trial.is_none() && now >= self.tried_at
     }
 }
 
@@ -247,7 +369,7 @@ mod tests {
     }
 
     /// The names of the owners of 100,000 keys.
-    fn owners(ring: &mut Ring<()>, now: Instant) -> Vec<String> {
+    fn owners(ring: &Ring<()>, now: Instant) -> Vec<String> {
         let candidates = ring.candidates(now);
         (0..100_000u64)
             .map(|key| {
@@ -259,6 +381,24 @@ mod tests {
 
     fn id(ring: &Ring<()>, name: &str) -> u64 {
         ring.members.iter().find(|member| member.name == name).unwrap().id
+    }
+
+    const DOWN: Failure = Failure {
+        trial: None,
+        refuses: false,
+        after: None,
+    };
+
+    const REFUSES: Failure = Failure {
+        refuses: true,
+        ..DOWN
+    };
+
+    fn trial_failed(trial: u64) -> Failure {
+        Failure {
+            trial: Some(trial),
+            ..DOWN
+        }
     }
 
     const FIVE: [&str; 5] = [
@@ -276,17 +416,17 @@ mod tests {
     fn keys_move_only_with_their_endpoint() {
         let now = Instant::now();
         let mut all = ring(&FIVE);
-        let before = owners(&mut all, now);
+        let before = owners(&all, now);
         for name in FIVE {
             let share = before.iter().filter(|owner| *owner == name).count();
             assert!((19_400..20_600).contains(&share), "{name}: {share}");
         }
         let mut turned = FIVE;
         turned.reverse();
-        assert_eq!(owners(&mut ring(&turned), now), before);
+        assert_eq!(owners(&ring(&turned), now), before);
 
         assert_eq!(set(&mut all, &FIVE[..4]), ["b:4317"]);
-        let after = owners(&mut all, now);
+        let after = owners(&all, now);
         let mut taken = std::collections::BTreeMap::new();
         for (old, new) in before.iter().zip(&after) {
             match old.as_str() {
@@ -296,7 +436,7 @@ mod tests {
         }
         assert!(taken.values().all(|n| (4_700..5_300).contains(n)), "{taken:?}");
         set(&mut all, &FIVE);
-        assert_eq!(owners(&mut all, now), before, "and back");
+        assert_eq!(owners(&all, now), before, "and back");
     }
 
     /// Scenario: an endpoint fails once, for a while, is tried, and works again.
@@ -306,62 +446,136 @@ mod tests {
     fn a_failing_endpoint_leaves_and_comes_back() {
         let mut now = Instant::now();
         let mut ring = ring(&FIVE);
-        let before = owners(&mut ring, now);
+        let before = owners(&ring, now);
         let dead = id(&ring, "b:4317");
-        assert_eq!(ring.failed(dead, false, now), Failed::Stays);
-        ring.works(dead);
+        assert_eq!(ring.failed(dead, DOWN, now), Failed::Stays);
+        ring.works(dead, now);
         now += LEAVES_AFTER;
         assert_eq!(
-            ring.failed(dead, false, now),
+            ring.failed(dead, DOWN, now),
             Failed::Stays,
             "it worked in between"
         );
         now += LEAVES_AFTER;
-        assert_eq!(ring.failed(dead, false, now), Failed::Left);
+        assert_eq!(ring.failed(dead, DOWN, now), Failed::Left);
         assert!(!ring.is_in(dead));
-        let moved = owners(&mut ring, now);
+        let moved = owners(&ring, now);
         assert!(moved.iter().all(|owner| owner != "b:4317"));
         let others = before.iter().zip(&moved).filter(|(old, _)| *old != "b:4317");
         assert!(others.clone().count() > 0 && others.clone().all(|(old, new)| old == new));
+        assert_eq!(
+            ring.failed(dead, DOWN, now),
+            Failed::Left,
+            "it was under way: no longer rest"
+        );
         let mut rest = FIRST_REST;
+        let mut trial = 0;
         for _ in 0..8 {
             assert!(ring.candidates(now + rest / 2).iter().all(|one| !one.trial));
             now += rest;
             assert!(ring.candidates(now).iter().any(|one| one.trial && one.id == dead));
-            assert!(ring.candidates(now).iter().all(|one| !one.trial), "one batch");
-            assert_eq!(ring.failed(dead, false, now), Failed::Left);
+            trial = ring.begin_trial(dead, now).unwrap();
+            assert!(ring.has(dead, Some(trial)) && !ring.has(dead, None));
+            let hung = now + LONGEST_REST * 10;
+            assert!(
+                ring.candidates(hung).iter().all(|one| !one.trial),
+                "one batch, until it has its answer"
+            );
+            assert_eq!(ring.begin_trial(dead, hung), None);
+            assert_eq!(ring.failed(dead, trial_failed(trial), now), Failed::Left);
+            assert!(!ring.has(dead, Some(trial)), "it is over");
             rest = (rest * 2).min(LONGEST_REST);
         }
-        assert!(ring.works(dead));
-        assert_eq!(owners(&mut ring, now), before);
+        now += rest;
+        let unanswered = ring.begin_trial(dead, now).unwrap();
+        ring.end_trial(dead, trial, now);
+        assert!(ring.has(dead, Some(unanswered)), "another one's end");
+        ring.end_trial(dead, unanswered, now);
+        assert_eq!(ring.begin_trial(dead, now), None);
+        now += rest;
+        assert!(ring.begin_trial(dead, now).is_some());
+        assert!(ring.works(dead, now));
+        assert_eq!(owners(&ring, now), before);
+
+        assert_eq!(ring.failed(dead, REFUSES, now), Failed::Left);
+        let soon = now + LONGEST_REST / 2;
+        assert!(
+            ring.candidates(soon).iter().all(|one| !one.trial),
+            "one that comes and goes rests as long as before"
+        );
+        ring.works(dead, now);
+        now += LONGEST_REST;
+        assert_eq!(ring.failed(dead, REFUSES, now), Failed::Left);
+        assert!(ring.begin_trial(dead, now + FIRST_REST).is_some());
     }
 
     /// Scenario: all endpoints fail; all refuse; one of them is mended; one that is well goes.
-    /// Guarantees: keys stay where they belong when nobody is left; only when all refuse is the backlog to be held; there is never
-    /// a ring on which nobody is in.
+    /// Guarantees: keys stay where they belong when nobody is left; only when all refuse is the backlog to be held, and each in turn
+    /// is out; there is never a ring on which nobody is in.
     #[test]
     fn when_all_fail_nobody_leaves() {
         let start = Instant::now();
         let late = start + LEAVES_AFTER;
         let mut ring = ring(&["a", "b"]);
-        let before = owners(&mut ring, start);
+        let before = owners(&ring, start);
         let (a, b) = (id(&ring, "a"), id(&ring, "b"));
         for one in [a, b] {
-            assert_eq!(ring.failed(one, false, start), Failed::Stays);
+            assert_eq!(ring.failed(one, DOWN, start), Failed::Stays);
         }
-        assert_eq!(ring.failed(a, false, late), Failed::Left);
-        assert_eq!(ring.failed(b, false, late), Failed::Stays, "nobody else is left");
-        assert_eq!(owners(&mut ring, late), before);
+        assert_eq!(ring.failed(a, DOWN, late), Failed::Left);
+        assert_eq!(ring.failed(b, DOWN, late), Failed::Stays, "nobody else is left");
+        assert_eq!(owners(&ring, late), before);
 
-        assert_eq!(ring.failed(a, true, late), Failed::Left);
-        assert_eq!(ring.failed(b, true, late), Failed::AllRefuse);
-        assert_eq!(owners(&mut ring, late), before);
-        assert_eq!(ring.failed(a, true, late), Failed::AllRefuse);
-        ring.works(b);
-        assert_eq!(ring.failed(a, true, late), Failed::Left);
+        assert_eq!(ring.failed(a, REFUSES, late), Failed::Left);
+        assert_eq!(ring.failed(b, REFUSES, late), Failed::AllRefuse);
+        assert!(ring.is_in(a) && !ring.is_in(b), "a probe for b's keys is a's");
+        assert_eq!(ring.failed(a, REFUSES, late), Failed::AllRefuse);
+        assert!(ring.is_in(b) && !ring.is_in(a));
+        ring.works(b, late);
+        assert_eq!(ring.failed(a, REFUSES, late), Failed::Left);
         set(&mut ring, &["a"]);
         assert!(ring.is_in(a), "alone, it is in");
-        assert_eq!(ring.failed(b, false, late), Failed::Left, "gone");
-        assert_eq!(ring.failed(a, true, late), Failed::AllRefuse);
+        assert_eq!(ring.failed(b, DOWN, late), Failed::Left, "gone");
+        assert_eq!(ring.failed(a, REFUSES, late), Failed::AllRefuse);
+    }
+
+    /// Scenario: three endpoints refuse everything, and probes come one after the other.
+    /// Guarantees: each of the three has its turn, whatever the key.
+    #[test]
+    fn while_all_refuse_each_has_its_turn() {
+        let mut now = Instant::now();
+        let mut ring = ring(&["a", "b", "c"]);
+        for key in 0..50 {
+            let mut asked = std::collections::BTreeSet::new();
+            for _ in 0..6 {
+                // Too soon for trials.
+                now += FIRST_REST / 1000;
+                let candidates = ring.candidates(now);
+                let id = candidates[owner(&candidates, stable_hash(&[key]))].id;
+                ring.failed(id, REFUSES, now);
+                asked.insert(id);
+            }
+            assert_eq!(asked.len(), 3);
+        }
+    }
+
+    /// Scenario: an endpoint asks to be left alone for an hour; then it is the only one.
+    /// Guarantees: it leaves at once, and is tried after the hour; alone it keeps its keys.
+    #[test]
+    fn one_that_asks_to_be_left_alone_leaves() {
+        let now = Instant::now();
+        let hour = Duration::from_secs(3600);
+        let later = Failure {
+            after: Some(hour),
+            ..DOWN
+        };
+        let mut ring = ring(&["a", "b"]);
+        let a = id(&ring, "a");
+        assert_eq!(ring.failed(a, later, now), Failed::Left);
+        assert_eq!(ring.begin_trial(a, now + hour / 2), None);
+        assert!(ring.begin_trial(a, now + hour).is_some());
+        set(&mut ring, &["a"]);
+        assert_eq!(ring.failed(a, later, now), Failed::Stays);
+        assert!(ring.is_in(a));
     }
 }

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use sluice_payload::{Encoding, Signal};
 use sluice_telemetry::{Gauge, Registry};
-use sluice_wire::{RoutingKey, Share, share_out};
+use sluice_wire::{MAX_REPEATED_BYTES, RoutingKey, Share, share_out};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ring::{Failed, Ring, owner};
+use crate::ring::{Failed, Failure, Ring, owner};
 use crate::{Batch, Export, Exporter, Part, Verdict, kind};
 
 /// What came of sending a batch to its owner.
@@ -26,11 +27,34 @@ pub enum Sent {
     Moved,
 }
 
+/// Whose fault it is that a payload was refused for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The payload's.
+    Payload,
+    /// The endpoint's, and there is no other: it refuses everything.
+    Endpoint,
+    /// The endpoint's; the payload belongs to others now.
+    Moved,
+}
+
 /// A future of [`Sent`].
 pub type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
 
 /// The one of an exporter's endpoints that a batch belongs to.
 pub trait Owner: std::fmt::Debug + Send + Sync {
+    /// What is known without asking the endpoint; `None`: the batch is to be sent.
+    fn unasked(&self) -> Option<Sent>;
+
+    /// Ends when the batch belongs to others.
+    fn moved<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+    /// Whether another endpoint works: then a failure says nothing about how much all of them take.
+    fn others_work(&self) -> bool;
+
+    /// The endpoint refused a payload for good; `new`: not one that it was told of before.
+    fn payload_refused(&self, new: bool) -> Blame;
+
     /// Sends `batch` once, as [`Exporter::export`] does.
     fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a>;
 }
@@ -54,6 +78,8 @@ pub struct Routed {
 
 struct Endpoints {
     ring: Mutex<Ring<Arc<dyn Exporter>>>,
+    /// A key may have another owner.
+    changed: Notify,
     known: Gauge,
     out: Gauge,
 }
@@ -63,6 +89,16 @@ impl Endpoints {
         let (known, out) = ring.count();
         self.known.set(known as i64);
         self.out.set(out as i64);
+    }
+
+    async fn moved(&self, owner: &dyn Owner) {
+        loop {
+            let changed = self.changed.notified();
+            if owner.unasked() == Some(Sent::Moved) {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
@@ -77,6 +113,7 @@ impl Routed {
         let gauge = |name, help| registry.gauge(name, help, vec![("exporter", exporter.to_owned())]);
         let endpoints = Arc::new(Endpoints {
             ring: Mutex::new(Ring::new()),
+            changed: Notify::new(),
             known: gauge(
                 "sluice_exporter_endpoints",
                 "Endpoints that an exporter by key has.",
@@ -106,6 +143,7 @@ impl Routed {
             }
         });
         self.endpoints.count(&ring);
+        self.endpoints.changed.notify_waiters();
         let now = ring.names();
         let new: Vec<_> = now.iter().filter(|name| !before.contains(name)).collect();
         let changed = !gone.is_empty() || !new.is_empty();
@@ -132,15 +170,23 @@ impl Routed {
             _ => RoutingKey::Service,
         });
         let mut pieces: Vec<Vec<(usize, Part)>> = vec![Vec::new(); candidates.len()];
+        // In all parts together no more than in one: what comes after goes whole, by its first key.
+        let mut repeated = 0;
         for (index, part) in batch.parts.iter().enumerate() {
             let owner = |key| owner(&candidates, key);
             let shares = share_out(kind(batch.signal), &part.body, key, owner);
             // Only a body that was let in with shallow validation can be broken or miscounted: it goes in one piece.
             let sound =
                 |shares: &Vec<Share>| shares.iter().map(|share| share.items).sum::<u64>() == part.items;
-            match shares.ok().filter(sound).as_deref() {
-                Some([all]) => pieces[all.to].push((index, part.clone())),
-                Some(shares) => shares.iter().for_each(|share| {
+            let shares = shares.ok().filter(sound).unwrap_or_default();
+            let bytes: usize = shares.iter().map(|share| share.body.len()).sum();
+            repeated += bytes.saturating_sub(part.body.len());
+            match &shares[..] {
+                [all] => pieces[all.to].push((index, part.clone())),
+                [first, ..] if repeated > MAX_REPEATED_BYTES => {
+                    pieces[first.to].push((index, part.clone()));
+                }
+                [_, ..] => shares.iter().for_each(|share| {
                     let piece = Part {
                         body: share.body.clone(),
                         items: share.items,
@@ -148,17 +194,26 @@ impl Routed {
                     };
                     pieces[share.to].push((index, piece));
                 }),
-                None => pieces[owner(0)].push((index, part.clone())),
+                [] => pieces[owner(0)].push((index, part.clone())),
             }
         }
         let pieces = candidates.into_iter().zip(pieces);
         pieces
             .filter(|(_, parts)| !parts.is_empty())
             .map(|(candidate, parts)| {
+                // Of the batches cut meanwhile, the first has it.
+                let trial = (candidate.trial)
+                    .then(|| {
+                        self.endpoints
+                            .ring
+                            .lock()
+                            .begin_trial(candidate.id, Instant::now())
+                    })
+                    .flatten();
                 let to = Arc::new(Endpoint {
                     endpoints: self.endpoints.clone(),
                     id: candidate.id,
-                    trial: candidate.trial,
+                    trial,
                     exporter: candidate.sender,
                 });
                 RoutedPart { to, parts }
@@ -210,15 +265,30 @@ impl std::fmt::Debug for Nowhere {
 }
 
 impl Owner for Nowhere {
-    fn send<'a>(&'a self, _: &'a Batch) -> Sending<'a> {
-        let sent = match self.0.ring.lock().names().is_empty() {
-            true => Sent::Answered(Verdict::Retry {
+    fn unasked(&self) -> Option<Sent> {
+        Some(match self.0.ring.lock().count() {
+            (0, _) => Sent::Answered(Verdict::Retry {
                 after: None,
                 reason: "no endpoint is known yet: its name has no addresses".to_owned(),
             }),
-            false => Sent::Moved,
-        };
-        Box::pin(async { sent })
+            _ => Sent::Moved,
+        })
+    }
+
+    fn moved<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(self.0.moved(self))
+    }
+
+    fn others_work(&self) -> bool {
+        false
+    }
+
+    fn payload_refused(&self, _: bool) -> Blame {
+        Blame::Payload
+    }
+
+    fn send<'a>(&'a self, _: &'a Batch) -> Sending<'a> {
+        Box::pin(async { Sent::Moved })
     }
 }
 
@@ -227,24 +297,57 @@ struct Endpoint {
     endpoints: Arc<Endpoints>,
     id: u64,
     /// The endpoint is out, and this piece is to show whether it is well again.
-    trial: bool,
+    trial: Option<u64>,
     exporter: Arc<dyn Exporter>,
 }
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Endpoint({}, trial: {})", self.id, self.trial)
+        write!(f, "Endpoint({}, trial: {:?})", self.id, self.trial)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(trial) = self.trial {
+            let mut ring = self.endpoints.ring.lock();
+            ring.end_trial(self.id, trial, Instant::now());
+        }
     }
 }
 
 impl Owner for Endpoint {
+    fn unasked(&self) -> Option<Sent> {
+        let has = self.endpoints.ring.lock().has(self.id, self.trial);
+        (!has).then_some(Sent::Moved)
+    }
+
+    fn moved<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(self.endpoints.moved(self))
+    }
+
+    fn others_work(&self) -> bool {
+        self.endpoints.ring.lock().others_work(self.id)
+    }
+
+    fn payload_refused(&self, new: bool) -> Blame {
+        let mut ring = self.endpoints.ring.lock();
+        if !ring.payload_refused(self.id, new) {
+            return Blame::Payload;
+        }
+        let failure = Failure {
+            trial: self.trial,
+            refuses: true,
+            after: None,
+        };
+        match self.fails(&mut ring, failure, "payload after payload is refused") {
+            Failed::Left => Blame::Moved,
+            Failed::AllRefuse | Failed::Stays => Blame::Endpoint,
+        }
+    }
+
     fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
-        Box::pin(async move {
-            if !self.trial && !self.endpoints.ring.lock().is_in(self.id) {
-                return Sent::Moved;
-            }
-            self.settle(self.exporter.export(batch).await)
-        })
+        Box::pin(async move { self.settle(self.exporter.export(batch).await) })
     }
 }
 
@@ -252,11 +355,14 @@ impl Endpoint {
     /// What an answer says about the endpoint, and what follows for the piece.
     fn settle(&self, verdict: Verdict) -> Sent {
         let mut ring = self.endpoints.ring.lock();
-        let (refuses, reason) = match &verdict {
-            Verdict::Retry { reason, .. } => (false, reason),
-            Verdict::EndpointFault { reason } => (true, reason),
-            Verdict::Delivered { .. } | Verdict::TooLarge { .. } | Verdict::PayloadFault { .. } => {
-                if ring.works(self.id) {
+        let (refuses, after, reason) = match &verdict {
+            Verdict::Retry { after, reason } => (false, *after, reason),
+            Verdict::EndpointFault { reason } => (true, None, reason),
+            Verdict::PayloadFault { .. } if ring.answered(self.id) => return Sent::Answered(verdict),
+            // Another one may take it: no trial is lost by a bad payload, and no payload by a bad endpoint.
+            Verdict::PayloadFault { reason } => (ring.refuses(self.id), None, reason),
+            Verdict::Delivered { .. } | Verdict::TooLarge { .. } => {
+                if ring.works(self.id, Instant::now()) {
                     self.endpoints.count(&ring);
                     let endpoint = ring.name(self.id);
                     tracing::info!(endpoint, "the endpoint works again, and has its keys back");
@@ -264,28 +370,36 @@ impl Endpoint {
                 return Sent::Answered(verdict);
             }
         };
-        let was_in = ring.is_in(self.id);
-        let failed = ring.failed(self.id, refuses, Instant::now());
-        self.endpoints.count(&ring);
-        match failed {
+        let failure = Failure {
+            trial: self.trial,
+            refuses,
+            after,
+        };
+        match self.fails(&mut ring, failure, reason) {
             // Another one may still take it.
             Failed::Stays if refuses => Sent::Answered(Verdict::Retry {
                 after: None,
                 reason: reason.clone(),
             }),
             Failed::Stays | Failed::AllRefuse => Sent::Answered(verdict),
-            Failed::Left => {
-                if was_in {
-                    let endpoint = ring.name(self.id);
-                    tracing::warn!(
-                        endpoint,
-                        reason,
-                        "the endpoint takes nothing; the others have its keys until it does"
-                    );
-                }
-                Sent::Moved
-            }
+            Failed::Left => Sent::Moved,
         }
+    }
+
+    fn fails(&self, ring: &mut Ring<Arc<dyn Exporter>>, failure: Failure, reason: &str) -> Failed {
+        let was_in = ring.is_in(self.id);
+        let failed = ring.failed(self.id, failure, Instant::now());
+        self.endpoints.count(ring);
+        self.endpoints.changed.notify_waiters();
+        if was_in && failed == Failed::Left {
+            let endpoint = ring.name(self.id);
+            tracing::warn!(
+                endpoint,
+                reason,
+                "the endpoint takes nothing; the others have its keys until it does"
+            );
+        }
+        failed
     }
 }
 

@@ -49,7 +49,7 @@ pub use kind::Kind;
 pub use log::{LogRecord, LogRecords};
 pub use metric::{Metric, MetricData, MetricKind, Metrics, Number, Point, Points};
 pub use request::{Request, Resource, ResourceItems, Resources, Scope, ScopeItems, Scopes, range_of};
-pub use share::{RoutingKey, Share, share_out, stable_hash};
+pub use share::{MAX_REPEATED_BYTES, RoutingKey, Share, share_out, stable_hash};
 pub use span::{Span, Spans};
 pub use split::{Limit, Piece, split};
 pub use validate::{Depth, Scan, validate};

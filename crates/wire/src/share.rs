@@ -18,10 +18,14 @@ const ITEMS: u32 = 2;
 const SPAN_TRACE_ID: u32 = 1;
 const LOG_TRACE_ID: u32 = 9;
 
+/// What one request may grow by when it is shared out, since what encloses items of several owners is repeated: 8192 items, the
+/// default batch, each with 1 KiB of resource. It keeps megabytes of attributes from being copied to a hundred owners.
+pub const MAX_REPEATED_BYTES: usize = 8 << 20;
+
 /// What belongs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RoutingKey {
-    /// Spans and log records of one trace. Log records without a trace, and what has no trace ids, by their service.
+    /// Spans and log records of one trace. Log records without a trace (or with one of zeros, which is none), and what has no trace ids, by their service.
     TraceId,
     /// Resources of one `service.name`; one without, by all its attributes.
     Service,
@@ -43,7 +47,8 @@ pub struct Share {
 /// Shares `body` out: `owner` says whose a key is, by the [`stable_hash`] of it.
 ///
 /// The shares hold exactly the items of `body`, each share in the order they came. What encloses items of several owners (resource,
-/// scope, schema URLs, unknown fields) is repeated for each; a resource or scope without items is left out. A profiles request is
+/// scope, schema URLs, unknown fields) is repeated for each; a resource or scope without items is left out. A request that would
+/// grow by more than [`MAX_REPEATED_BYTES`] is not cut, and goes by its first key. A profiles request is
 /// never cut: it goes by its first resource.
 ///
 /// # Errors
@@ -79,6 +84,10 @@ pub fn share_out(
         (Kind::Traces | Kind::Logs, RoutingKey::TraceId) => cut.by_item(body, &mut owners),
         _ => cut.by_resource(kind, body, &mut owners),
     }
+    if cut.repeated > MAX_REPEATED_BYTES {
+        let body = body.clone();
+        return Ok(vec![Share { to, body, items }]);
+    }
     Ok(cut.shares())
 }
 
@@ -97,7 +106,7 @@ fn item_owners(kind: Kind, body: &[u8], owner: &mut impl FnMut(u64) -> usize) ->
         for item in items_of(resource) {
             let trace = Message::of(item)
                 .bytes(trace_id)
-                .filter(|trace| trace.len() == 16);
+                .filter(|trace| trace.len() == 16 && trace.iter().any(|byte| *byte != 0));
             owners.push(match trace {
                 Some(trace) if trace == last.0 => last.1,
                 Some(trace) => {
@@ -171,6 +180,8 @@ const fn mix(value: u64) -> u64 {
 #[derive(Default)]
 struct Cut {
     outs: Vec<Out>,
+    /// Bytes that are in more than one share, less one time each.
+    repeated: usize,
 }
 
 struct Out {
@@ -241,9 +252,17 @@ impl Cut {
                     out.items += 1;
                     out.inside.extend_from_slice(item.framed);
                 }
+                let shares = self.outs.iter().filter(|out| !out.inside.is_empty()).count();
+                if self.repeats(&scope_head, shares) {
+                    return;
+                }
                 for out in &mut self.outs {
                     close(&mut out.scopes, SCOPES, &scope_head, &mut out.inside);
                 }
+            }
+            let shares = self.outs.iter().filter(|out| !out.scopes.is_empty()).count();
+            if self.repeats(&resource_head, shares) {
+                return;
             }
             for out in &mut self.outs {
                 close(&mut out.body, RESOURCES, &resource_head, &mut out.scopes);
@@ -254,18 +273,32 @@ impl Cut {
 
     /// Fields of the request that nobody here knows say something about all of it.
     fn unknown(&mut self, fields: &[&[u8]]) {
+        if self.repeats(fields, self.outs.len()) {
+            return;
+        }
         for out in &mut self.outs {
             fields.iter().for_each(|field| out.body.extend_from_slice(field));
         }
     }
 
+    /// Before `fields` are written to this many shares: true when they are not to be.
+    fn repeats(&mut self, fields: &[&[u8]], shares: usize) -> bool {
+        let len: usize = fields.iter().map(|field| field.len()).sum();
+        self.repeated += len * shares.saturating_sub(1);
+        self.repeated > MAX_REPEATED_BYTES
+    }
+
     fn shares(self) -> Vec<Share> {
         self.outs
             .into_iter()
-            .map(|out| Share {
-                to: out.to,
-                body: out.body.into(),
-                items: out.items,
+            .map(|mut out| {
+                // It may wait long for its endpoint, and a vector that grew has up to twice the room.
+                out.body.shrink_to_fit();
+                Share {
+                    to: out.to,
+                    body: out.body.into(),
+                    items: out.items,
+                }
             })
             .collect()
     }
@@ -300,6 +333,59 @@ mod tests {
         few.for_each(|n| seen[n as usize] += 1);
         assert!(seen.iter().all(|n| (530..720).contains(n)), "{seen:?}");
         assert_ne!(stable_hash(b"a"), stable_hash(b"a\0"));
+    }
+
+    fn framed(tag: u8, inside: &[u8]) -> Vec<u8> {
+        let mut out = vec![tag];
+        put_varint(&mut out, inside.len() as u64);
+        out.extend_from_slice(inside);
+        out
+    }
+
+    /// A request of one resource with an attribute this long, and a span of each of these traces.
+    fn spans(attribute: usize, traces: impl Iterator<Item = u8>) -> Bytes {
+        let spans: Vec<u8> = traces
+            .flat_map(|trace| framed(0x12, &framed(0x0a, &[trace; 16])))
+            .collect();
+        let resource = framed(0x0a, &framed(0x0a, &framed(0x0a, &vec![b'a'; attribute])));
+        framed(0x0a, &[resource, framed(0x12, &spans)].concat()).into()
+    }
+
+    /// Scenario: spans of traces of zeros and of no trace.
+    /// Guarantees: neither has a trace: both go by their service.
+    #[test]
+    fn a_trace_of_zeros_is_none() {
+        let key = |body: Bytes| {
+            let mut keys = Vec::new();
+            let owner = |key| {
+                keys.push(key);
+                0
+            };
+            share_out(Kind::Traces, &body, RoutingKey::TraceId, owner).unwrap();
+            keys
+        };
+        let without = framed(0x0a, &framed(0x12, &framed(0x12, &[])));
+        assert_eq!(key(spans(0, [0].into_iter())).len(), 1);
+        assert_ne!(key(spans(0, [0].into_iter())), [stable_hash(&[0; 16])]);
+        assert_eq!(
+            key(framed(0x0a, &framed(0x12, &framed(0x12, &framed(0x0a, &[0; 16])))).into()),
+            key(without.into())
+        );
+    }
+
+    /// Scenario: a hundred owners of one resource with little, and with a megabyte of attributes.
+    /// Guarantees: what would grow too much goes whole.
+    #[test]
+    fn what_is_repeated_is_bounded() {
+        let share = |attribute| {
+            let body = spans(attribute, 1..=100);
+            let shares = share_out(Kind::Traces, &body, RoutingKey::TraceId, |key| key as usize).unwrap();
+            (body, shares)
+        };
+        let (_, shares) = share(1 << 10);
+        assert_eq!(shares.len(), 100);
+        let (body, shares) = share(1 << 20);
+        assert_eq!((shares.len(), shares[0].items, &shares[0].body), (1, 100, &body));
     }
 
     const HASHES: [u64; 3] = [

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sluice_admission::{GuardSettings, Tracker};
-use sluice_journal::{Cost, Cursor, CursorSpec, Durability, Journal, Limits, OnFull};
+use sluice_journal::{Cost, CursorSpec, Durability, Journal, Limits, OnFull};
 use sluice_payload::{Payload, TenantId};
 
 use super::*;
@@ -108,6 +108,10 @@ struct Rig {
 
 impl Rig {
     fn new(endpoints: &[&str]) -> Self {
+        Self::with(endpoints, 4, RetrySettings::default())
+    }
+
+    fn with(endpoints: &[&str], max_in_flight: usize, retry: RetrySettings) -> Self {
         let spec = CursorSpec {
             exporter: "x".into(),
             limits: Limits::default(),
@@ -121,7 +125,25 @@ impl Rig {
         });
         let registry = Registry::default();
         let routed = Arc::new(Routed::new(None, like, "x", &registry));
-        let done = tokio::spawn(Self::deliver(cursors.remove(0), routed.clone()));
+        let settings = DeliverySettings {
+            exporter: "x".into(),
+            batch: BatchSettings {
+                flush_timeout: Duration::ZERO,
+                ..Default::default()
+            },
+            retry,
+            max_in_flight,
+            latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+            dead_letters: None,
+        };
+        let delivery = deliver(
+            cursors.remove(0),
+            Signal::Traces,
+            routed.clone(),
+            settings,
+            Registry::default(),
+        );
+        let done = tokio::spawn(delivery);
         let rig = Self {
             backends,
             routed,
@@ -130,21 +152,6 @@ impl Rig {
         };
         rig.endpoints(endpoints);
         rig
-    }
-
-    async fn deliver(cursor: Cursor, routed: Arc<Routed>) {
-        let settings = DeliverySettings {
-            exporter: "x".into(),
-            batch: BatchSettings {
-                flush_timeout: Duration::ZERO,
-                ..Default::default()
-            },
-            retry: RetrySettings::default(),
-            max_in_flight: 4,
-            latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
-            dead_letters: None,
-        };
-        deliver(cursor, Signal::Traces, routed, settings, Registry::default()).await;
     }
 
     fn endpoints(&self, names: &[&str]) {
@@ -275,6 +282,91 @@ async fn a_vanished_endpoints_backlog_is_handed_over() {
     assert!(owners.values().flatten().all(|owner| owner != "b"));
     assert!(owners[&5].iter().any(|owner| owner == "d"));
     assert_eq!(backends.asked.lock()["b"], asked, "nobody asks one that is gone");
+}
+
+/// Scenario: an endpoint asks for four seconds before the next try, and is gone from the list after one.
+/// Guarantees: what waits for it arrives at the others at once.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_vanished_endpoint_is_not_left_waiting() {
+    let rig = Rig::new(&["a", "b", "c"]);
+    let later = Verdict::Retry {
+        after: Some(Duration::from_secs(4)),
+        reason: "503".into(),
+    };
+    rig.breaks("b", later);
+    rig.send(0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.endpoints(&["a", "c"]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let taken: usize = rig.backends.taken.lock().values().map(Vec::len).sum();
+    assert_eq!(taken, TRACES.len());
+    rig.owners().await;
+}
+
+/// Scenario: both endpoints refuse everything, with one request under way at once, until one of them is mended: either.
+/// Guarantees: the probes find it, and it has everything.
+#[tokio::test(start_paused = true)]
+async fn a_hold_ends_with_one_endpoint_mended() {
+    for mended in ["a", "b"] {
+        let rig = Rig::with(&["a", "b"], 1, RetrySettings::default());
+        rig.breaks("a", refuses());
+        rig.breaks("b", refuses());
+        (0..3).for_each(|number| rig.send(number));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(rig.backends.taken.lock().is_empty());
+        rig.backends.broken.lock().remove(mended);
+        tokio::time::sleep(Duration::from_secs(130)).await;
+        let taken = rig.backends.taken.lock()[mended].len();
+        assert_eq!(taken, 3 * TRACES.len());
+        rig.owners().await;
+    }
+}
+
+/// Scenario: one endpoint of three answers 400 to everything.
+/// Guarantees: no more than a few payloads are given up for it, then the others have its keys; its trials lose nothing.
+#[tokio::test(start_paused = true)]
+async fn one_that_refuses_every_payload_leaves() {
+    let rig = Rig::with(&["a", "b", "c"], 1, RetrySettings::default());
+    let bad = Verdict::PayloadFault { reason: "400".into() };
+    rig.breaks("b", bad);
+    for number in 0..60 {
+        rig.send(number);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    rig.journal.close();
+    rig.done.await.unwrap();
+    let account = rig.journal.reports(std::time::Instant::now())[0].total();
+    let lost = account.dropped_total();
+    let its_share = 45;
+    assert!(
+        lost > 0 && lost <= u64::from(crate::MAX_PAYLOAD_FAULTS_IN_A_ROW) * its_share,
+        "{lost} of {}",
+        60 * TRACES.len()
+    );
+    assert!(account.balanced() && account.queued == 0);
+}
+
+/// Scenario: both endpoints are down for ever; retries end after a minute.
+/// Guarantees: they do, however often the batch goes from one to the other, and the waits in between grow.
+#[tokio::test(start_paused = true)]
+async fn what_moves_has_no_more_time() {
+    let retry = RetrySettings {
+        max_elapsed_time: Some(Duration::from_secs(60)),
+        ..RetrySettings::default()
+    };
+    let rig = Rig::with(&["a", "b"], 4, retry);
+    rig.breaks("a", down());
+    rig.breaks("b", down());
+    rig.send(0);
+    rig.journal.close();
+    tokio::time::timeout(Duration::from_secs(61), rig.done)
+        .await
+        .expect("it is given up")
+        .unwrap();
+    let account = rig.journal.reports(std::time::Instant::now())[0].total();
+    assert_eq!(account.dropped_total(), u64::from(TRACES.end));
+    let asked: u32 = rig.backends.asked.lock().values().sum();
+    assert!(asked < 40, "{asked} requests");
 }
 
 /// Scenario: no endpoint is known at first; later all refuse everything, until one is mended.
