@@ -194,19 +194,24 @@ pub(crate) struct Maps {
 impl Maps {
     /// Maps of rows.
     pub fn new(settings: &FileSettings) -> Self {
-        Self::of(settings, Texts::new(settings))
+        Self::of(settings, Texts::new(settings), Texts::in_lists)
+    }
+
+    /// Maps of runs of rows.
+    pub fn shared(settings: &FileSettings) -> Self {
+        Self::of(settings, Texts::shared(settings), Texts::shared_in_lists)
     }
 
     /// Maps of what is in lists.
     pub fn in_lists(settings: &FileSettings) -> Self {
-        Self::of(settings, Texts::in_lists(settings))
+        Self::of(settings, Texts::in_lists(settings), Texts::in_lists)
     }
 
-    fn of(settings: &FileSettings, types: Texts) -> Self {
+    fn of(settings: &FileSettings, types: Texts, entries: fn(&FileSettings) -> Texts) -> Self {
         Self {
             ends: Ends::default(),
-            keys: Texts::in_lists(settings),
-            values: Texts::in_lists(settings),
+            keys: entries(settings),
+            values: entries(settings),
             types,
             hints: Vec::new(),
             scratch: Vec::new(),

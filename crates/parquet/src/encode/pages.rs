@@ -118,6 +118,7 @@ impl<W: Write + Send> PageWriter<W> {
     /// Whether the row group is to end with these rows, which wait: another batch may not fit.
     pub fn is_row_group_full(&self, rows: usize, bytes: usize) -> bool {
         self.rows + rows + BATCH_ROWS > ROW_GROUP_ROWS
+            || self.chunks.iter().any(Chunk::ends_row_group)
             || self.in_progress_bytes() + bytes / 2 >= ROW_GROUP_BYTES
             || self.memory_bytes() + bytes >= ROW_GROUP_MEMORY
     }

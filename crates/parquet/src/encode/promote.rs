@@ -97,7 +97,10 @@ impl PromotedColumns {
         let column = |(index, promotion): (usize, &Promotion)| Promoted {
             id: field_id(&promotion.column),
             values: match promotion.column_type {
-                ColumnType::String => Values::String(Texts::new(settings)),
+                ColumnType::String => Values::String(match promotion.level {
+                    Level::Record => Texts::new(settings),
+                    Level::Resource | Level::Scope => Texts::shared(settings),
+                }),
                 ColumnType::Int => Values::Int(Longs::default()),
                 ColumnType::Double => Values::Double(Doubles::default()),
                 ColumnType::Bool => Values::Bool(Booleans::default()),

@@ -20,6 +20,11 @@ use super::{Tools, hybrid};
 use crate::encode::dictionary::texts;
 use crate::encode::interned::{DictionaryPage, PageTexts, TextPage};
 
+/// No page has more: heads of pages have their sizes as 32-bit integers with a sign. It is not reached: a batch has
+/// [`BATCH_BYTES`](crate::encode::file::BATCH_BYTES) and one row, which is a part of a request (64 MiB as receivers are set), a number may take
+/// eight bytes where its request had one, and what rows share is in a page once.
+const PAGE_BYTES: usize = 1 << 30;
+
 /// A column of the row group at hand.
 pub(crate) struct Chunk {
     column: ColumnDescPtr,
@@ -29,6 +34,7 @@ pub(crate) struct Chunk {
     dictionary: Option<DictionaryPage>,
     dictionary_bytes: usize,
     memory_bytes: usize,
+    ends_row_group: bool,
     filter: Filter,
     written: Pages,
 }
@@ -67,6 +73,7 @@ impl Chunk {
             dictionary: None,
             dictionary_bytes: 0,
             memory_bytes: 0,
+            ends_row_group: false,
             filter,
             written: Pages::new(),
         }
@@ -139,6 +146,7 @@ impl Chunk {
         of: TextPage,
     ) -> Result<(Encoding, Option<Bounds>), ParquetError> {
         (self.dictionary_bytes, self.memory_bytes) = (of.dictionary_bytes, of.memory_bytes);
+        self.ends_row_group = of.ends_row_group;
         self.dictionary = of.dictionary;
         let encoding = match (&of.texts, repeats) {
             (PageTexts::Places(places, of), Some(repeats)) => {
@@ -151,11 +159,11 @@ impl Chunk {
                 hybrid::put_places(page, places, *of);
                 Encoding::RLE_DICTIONARY
             }
-            (PageTexts::Plain(plain, _), Some(repeats)) => {
-                repeats.expand_texts(texts(plain), page);
-                Encoding::PLAIN
+            (PageTexts::Plain(_, 1..), Some(_)) => {
+                let fault = "texts that rows share have to be in a dictionary; please report this";
+                return Err(ParquetError::General(fault.to_owned()));
             }
-            (PageTexts::Plain(plain, _), None) => {
+            (PageTexts::Plain(plain, _), _) => {
                 page.extend_from_slice(plain);
                 Encoding::PLAIN
             }
@@ -167,6 +175,11 @@ impl Chunk {
             self.filter.insert(texts(&dictionary.bytes))?;
         }
         Ok((encoding, of.bounds))
+    }
+
+    /// Whether the row group had better end.
+    pub fn ends_row_group(&self) -> bool {
+        self.ends_row_group
     }
 
     /// Bytes of memory it holds.
@@ -188,6 +201,7 @@ impl Chunk {
     ) -> Result<(Bytes, ColumnCloseResult), ParquetError> {
         let mut written = std::mem::replace(&mut self.written, Pages::new());
         (self.dictionary_bytes, self.memory_bytes) = (0, 0);
+        self.ends_row_group = false;
         let data = written.take_bytes()?;
         let mut bytes = Vec::new();
         if let Some(dictionary) = self.dictionary.take().or(self.numbers.end()) {
@@ -236,6 +250,10 @@ impl Pages {
 
     /// Compresses and writes a page; where it is, and its bytes with its head.
     fn put(&mut self, tools: &mut Tools, bytes: &[u8], mut page: Page) -> Result<(u64, usize), ParquetError> {
+        if bytes.len() > PAGE_BYTES {
+            let fault = format!("a page of {} bytes; the most is {PAGE_BYTES}", bytes.len());
+            return Err(ParquetError::General(fault));
+        }
         let compressed = tools.compress(bytes)?;
         let (kind, of) = (page.page_type(), page.encoding());
         match &mut page {

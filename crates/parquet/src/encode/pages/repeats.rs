@@ -3,7 +3,6 @@
 use arrow_buffer::NullBuffer;
 
 use super::levels::Levels;
-use crate::encode::dictionary::put_text;
 
 /// How often the values of a column come.
 #[derive(Debug)]
@@ -60,16 +59,6 @@ impl<'a> Repeats<'a> {
                 many => (0..rows).for_each(|_| out.extend_from_slice(many)),
             }
             at += length;
-        }
-    }
-
-    /// Appends the texts of all rows, each with its length before it.
-    pub fn expand_texts<'t>(&self, mut texts: impl Iterator<Item = &'t [u8]> + Clone, out: &mut Vec<u8>) {
-        for (length, rows) in self.iter() {
-            let start = out.len();
-            texts.by_ref().take(length).for_each(|text| put_text(out, text));
-            let end = out.len();
-            (1..rows).for_each(|_| out.extend_from_within(start..end));
         }
     }
 }

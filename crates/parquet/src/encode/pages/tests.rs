@@ -3,9 +3,11 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use opentelemetry_proto::tonic::resource::v1::Resource;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
@@ -13,8 +15,10 @@ use parquet::file::properties::ReaderProperties;
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
 use proptest::prelude::*;
+use prost::Message;
 use sluice_loadgen::{Generator, Signal, Spec};
 
+use super::super::file::BATCH_BYTES;
 use super::super::tests::{every_type, logs};
 use super::super::{ColumnType, Encoder, FileSettings, Level, PageEncoder, Promotion, Repairs, Table};
 
@@ -329,6 +333,79 @@ fn filters_say_what_a_row_group_has() {
     assert!(known(0, 132_000) < 120 && known(1, 100_000) < 120);
     assert!(of(0, "service_name").check("a") && of(0, "service_name").check("b"));
     assert!(of(1, "service_name").check("b") && !of(1, "service_name").check("a"));
+}
+
+/// The largest page of a file before it is compressed, and the most values that a page of a column has.
+fn largest_page(file: Vec<u8>, column: &str) -> (usize, u32) {
+    let reader = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+    let columns = reader.metadata().file_metadata().schema_descr().columns();
+    let (mut bytes, mut values) = (0, 0);
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group).unwrap();
+        for (index, of) in columns.iter().enumerate() {
+            for page in group.get_column_page_reader(index).unwrap() {
+                let page = page.unwrap();
+                bytes = bytes.max(page.buffer().len());
+                if of.path().string() == column {
+                    values = values.max(page.num_values());
+                }
+            }
+        }
+    }
+    (bytes, values)
+}
+
+/// Scenario: 16,384 small records of one resource and scope, one text of which is long: a key, a value, the scope's name or version,
+/// or a schema's address.
+/// Guarantees: no page is larger than the text and what tells rows apart, and no page has more rows than fit into a batch.
+#[test]
+fn a_long_text_that_rows_share_makes_small_pages() {
+    const LONG: usize = 64 << 10;
+    let long = || "x".repeat(LONG);
+    let named = |key: String, value: String| attribute(&key, Value::StringValue(value));
+    for which in 0..8 {
+        let text = |of| if which == of { long() } else { "short".to_owned() };
+        let request = ExportLogsServiceRequest {
+            resource_logs: vec![ResourceLogs {
+                resource: Some(Resource {
+                    attributes: vec![named(text(0), text(1))],
+                    ..Default::default()
+                }),
+                schema_url: text(2),
+                scope_logs: vec![ScopeLogs {
+                    scope: Some(InstrumentationScope {
+                        name: text(3),
+                        version: text(4),
+                        attributes: vec![named(text(5), text(6))],
+                        ..Default::default()
+                    }),
+                    schema_url: text(7),
+                    log_records: vec![LogRecord::default(); 16_384],
+                }],
+            }],
+        };
+        let (file, _) = encode(Table::Logs, PageEncoder::Own, &[request.encode_to_vec()]);
+        let (bytes, rows) = largest_page(file, "flags");
+        assert!(bytes < LONG + 4096, "{which}: {bytes}");
+        assert!(rows as usize <= BATCH_BYTES / LONG + 1, "{which}: {rows}");
+    }
+}
+
+/// Scenario: a resource for each row, each with a text of its own, more than a dictionary is to have.
+/// Guarantees: row groups end instead, and every row comes back.
+#[test]
+fn large_dictionaries_of_shared_texts_end_the_row_group() {
+    let requests: Vec<Vec<u8>> = (0..6000)
+        .map(|n| {
+            let text = format!("{n}").repeat(1500);
+            logs(
+                vec![LogRecord::default(); 2],
+                vec![attribute("service.name", Value::StringValue(text))],
+            )
+        })
+        .collect();
+    let (_, metadata) = compare(Table::Logs, &requests);
+    assert!(metadata.num_row_groups() > 1);
 }
 
 proptest! {
