@@ -89,8 +89,8 @@ impl Bounds {
         })
     }
 
-    /// As the statistics of a chunk.
-    pub fn statistics(&self, nulls: u64) -> Statistics {
+    /// As the statistics of a chunk with so many nulls, and, of doubles, so many that are no numbers.
+    pub fn statistics(&self, nulls: u64, nans: Option<u64>) -> Statistics {
         let nulls = Some(nulls);
         match self {
             Self::Text(least, greatest) => {
@@ -113,14 +113,19 @@ impl Bounds {
             Self::Int(least, greatest) => {
                 Statistics::int32(Some(*least), Some(*greatest), None, nulls, false)
             }
-            Self::Double(least, greatest) => {
-                Statistics::double(Some(*least), Some(*greatest), None, nulls, false)
-            }
+            Self::Double(least, greatest) => doubles(Some((*least, *greatest)), nulls, nans),
             Self::Bool(least, greatest) => {
                 Statistics::boolean(Some(*least), Some(*greatest), None, nulls, false)
             }
         }
     }
+}
+
+/// The statistics of a chunk of doubles.
+pub(crate) fn doubles(bounds: Option<(f64, f64)>, nulls: Option<u64>, nans: Option<u64>) -> Statistics {
+    let (least, greatest) = bounds.unzip();
+    let values = ValueStatistics::new(least, greatest, None, nulls, false);
+    Statistics::Double(values.with_nan_count(nans))
 }
 
 /// The first bytes of a text as a number: texts are in the order of these numbers, where they differ.

@@ -2,7 +2,7 @@
 
 use arrow_buffer::NullBuffer;
 use bytes::Bytes;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
@@ -105,6 +105,16 @@ impl Chunk {
         };
         let present = repeats.map_or(length, Repeats::values);
         let count = place.levels.map_or(place.rows, Levels::len);
+        let nans = match &values {
+            Values::Numbers(numbers) if self.column.physical_type() == Type::DOUBLE => {
+                let is_nan = |bits: &i64| f64::from_bits(*bits as u64).is_nan();
+                match repeats {
+                    Some(repeats) => repeats.count(numbers, is_nan),
+                    None => numbers.iter().filter(|bits| is_nan(bits)).count(),
+                }
+            }
+            _ => 0,
+        };
         let (encoding, bounds) = match values {
             Values::Texts(of) => self.put_texts(tools, &mut page, repeats, of)?,
             Values::Numbers(numbers) => {
@@ -116,6 +126,7 @@ impl Chunk {
             bounds,
             values: count,
             nulls: count - present,
+            nans,
         });
         let written = self.written.put(
             tools,

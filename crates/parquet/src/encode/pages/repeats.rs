@@ -48,6 +48,13 @@ impl<'a> Repeats<'a> {
         self.iter().map(|(length, rows)| length * rows).sum()
     }
 
+    /// How many values of all rows are such.
+    pub fn count<T>(&self, values: &[T], such: impl Fn(&T) -> bool) -> usize {
+        let mut values = values.iter();
+        let of_run = |(length, rows)| values.by_ref().take(length).filter(|value| such(value)).count() * rows;
+        self.iter().map(of_run).sum()
+    }
+
     /// Appends the values of all rows.
     pub fn expand<T: Copy>(&self, values: &[T], out: &mut Vec<T>) {
         out.reserve(self.values());

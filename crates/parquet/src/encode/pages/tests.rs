@@ -14,6 +14,7 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::properties::ReaderProperties;
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
+use parquet::file::statistics::Statistics;
 use proptest::prelude::*;
 use prost::Message;
 use sluice_loadgen::{Generator, Signal, Spec};
@@ -333,6 +334,74 @@ fn filters_say_what_a_row_group_has() {
     assert!(known(0, 132_000) < 120 && known(1, 100_000) < 120);
     assert!(of(0, "service_name").check("a") && of(0, "service_name").check("b"));
     assert!(of(1, "service_name").check("b") && !of(1, "service_name").check("a"));
+}
+
+/// Scenario: promoted doubles of records and of their resource, of which some are NaN, in several pages; one page has nothing else.
+/// Guarantees: the page index and the chunk say how many, or the column has no page index.
+#[test]
+fn values_that_are_no_numbers_are_counted() {
+    let of = |level| Promotion {
+        attribute: "double".to_owned(),
+        level,
+        column_type: ColumnType::Double,
+        column: format!("{level:?}"),
+    };
+    let settings = FileSettings {
+        promotions: vec![of(Level::Record), of(Level::Resource)],
+        ..FileSettings::default()
+    };
+    let double = |value| attribute("double", Value::DoubleValue(value));
+    for all_of_first_page in [false, true] {
+        let mut encoder = Encoder::new(Table::Logs, &settings, Vec::new()).unwrap();
+        for n in 0..60u8 {
+            let records = (0..1000).map(|row| LogRecord {
+                attributes: match row % 4 {
+                    _ if all_of_first_page && n < 20 => vec![double(f64::NAN)],
+                    0 => vec![double(f64::NAN)],
+                    1 => vec![],
+                    _ => vec![double(f64::from(row))],
+                },
+                ..Default::default()
+            });
+            let resource = [f64::NAN, f64::from(n)][usize::from(n % 2)];
+            encoder
+                .push(&logs(records.collect(), vec![double(resource)]))
+                .unwrap();
+        }
+        let (rows, metadata) = read(encoder.finish().unwrap().0);
+        for (index, chunk) in metadata.row_group(0).columns().iter().enumerate() {
+            let name = chunk.column_path().string();
+            if !["Record", "Resource"].contains(&&*name) {
+                continue;
+            }
+            let column = rows[0]
+                .column_by_name(&name)
+                .unwrap()
+                .as_primitive::<Float64Type>();
+            let nans = |values: &arrow_array::Float64Array| {
+                values.iter().flatten().filter(|value| value.is_nan()).count() as i64
+            };
+            let Statistics::Double(of_chunk) = chunk.statistics().unwrap() else {
+                panic!("{name}")
+            };
+            assert_eq!(of_chunk.nan_count_opt(), Some(nans(column) as u64), "{name}");
+            let page_index = metadata.page_index().unwrap();
+            let Some(ColumnIndexMetaData::DOUBLE(bounds)) = page_index.column_index(0, index) else {
+                assert!(all_of_first_page && name == "Record");
+                continue;
+            };
+            let pages = page_index.offset_index(0, index).unwrap().page_locations();
+            assert!(pages.len() > 2);
+            for (page, location) in pages.iter().enumerate() {
+                let first = location.first_row_index as usize;
+                let next = pages.get(page + 1);
+                let end = next.map_or(column.len(), |next| next.first_row_index as usize);
+                let expected = nans(&column.slice(first, end - first));
+                assert!(expected > 0);
+                assert_eq!(bounds.nan_count(page), Some(expected), "{name}");
+            }
+        }
+    }
 }
 
 /// The largest page of a file before it is compressed, and the most values that a page of a column has.
