@@ -195,7 +195,10 @@ impl Chunk {
 
     /// Bytes of memory it holds.
     pub fn memory_bytes(&self) -> usize {
-        self.written.bytes.inner().capacity() + self.memory_bytes + self.numbers.memory_bytes()
+        self.written.bytes.inner().capacity()
+            + self.written.bounds.len() * PageBounds::MEMORY_BYTES
+            + self.memory_bytes
+            + self.numbers.memory_bytes()
     }
 
     /// Roughly what it would have in the file if it ended now.

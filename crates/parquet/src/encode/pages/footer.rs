@@ -10,7 +10,7 @@ use parquet::file::metadata::{
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
 
-use super::bounds::{Bounds, doubles};
+use super::bounds::{Bounds, TEXT_BYTES, doubles};
 
 /// What the page index says of a page.
 #[derive(Debug)]
@@ -20,6 +20,11 @@ pub(crate) struct PageBounds {
     pub nulls: usize,
     /// Values that are no number, which bounds do not say.
     pub nans: usize,
+}
+
+impl PageBounds {
+    /// Bytes of memory of a page's places in both indexes, at most.
+    pub const MEMORY_BYTES: usize = size_of::<Self>() + 2 * TEXT_BYTES + 3 * size_of::<i64>();
 }
 
 /// A column of a row group whose pages are written.
