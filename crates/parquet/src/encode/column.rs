@@ -57,6 +57,18 @@ impl Data {
         }
     }
 
+    /// Bytes of memory of its values. Columns of our own pages keep as much for the next ones.
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Numbers(numbers) => size_of_val(&*numbers.values),
+            // Their buffers are given away.
+            Self::Array(_) => 0,
+            Self::Texts(texts) => texts.page.texts.memory_bytes(),
+            Self::Structs(columns) => columns.memory_bytes(),
+            Self::Lists(lists) => lists.elements.memory_bytes(),
+        }
+    }
+
     fn into_array(self) -> Result<ArrayRef, ArrowError> {
         const STRANGE: &str = "texts of our own pages cannot be had as an array";
         Ok(match self {
@@ -120,6 +132,11 @@ impl Columns {
         self.sharing = true;
         put(self);
         self.sharing = false;
+    }
+
+    /// Bytes of memory of their values, and what the table keeps for as many again.
+    pub fn memory_bytes(&self) -> usize {
+        self.data.iter().map(Data::memory_bytes).sum()
     }
 
     /// As arrays, in the order of the schema.

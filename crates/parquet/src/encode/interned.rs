@@ -74,6 +74,14 @@ pub(crate) struct DictionaryPage {
 }
 
 impl PageTexts {
+    /// Bytes of memory it holds, and its column keeps for the next page.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Places(places, _) => size_of_val(&**places),
+            Self::Plain(plain, _) => plain.len(),
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Places(places, _) => places.len(),
@@ -209,8 +217,10 @@ impl Interned {
         };
         ending.invalid_texts += std::mem::take(&mut self.repaired);
         let (texts, bounds) = page;
-        let (dictionary_bytes, memory_bytes) =
-            (self.dictionary.bytes().len(), self.dictionary.memory_bytes());
+        let (dictionary_bytes, memory_bytes) = (
+            self.dictionary.bytes().len(),
+            self.dictionary.memory_bytes() + 8 * self.seen.capacity(),
+        );
         let ends_row_group = self.shared && self.is_large();
         let mut dictionary = None;
         if ending.row_group {

@@ -199,6 +199,7 @@ impl Chunk {
             + self.written.bounds.len() * PageBounds::MEMORY_BYTES
             + self.memory_bytes
             + self.numbers.memory_bytes()
+            + self.filter.memory_bytes()
     }
 
     /// Roughly what it would have in the file if it ended now.

@@ -336,6 +336,34 @@ fn filters_say_what_a_row_group_has() {
     assert!(of(1, "service_name").check("b") && !of(1, "service_name").check("a"));
 }
 
+/// Scenario: a batch of long bodies that are all different, and trace ids; then one more row.
+/// Guarantees: what the file says that it holds has the room that the bodies left, pages and filters; what files share gave its back.
+#[test]
+fn what_a_batch_leaves_is_counted() {
+    const BODY: usize = 16 << 10;
+    let record = |n: usize| LogRecord {
+        body: Some(AnyValue {
+            value: Some(Value::StringValue(format!("{n:08}").repeat(BODY / 8))),
+        }),
+        trace_id: (n as u128).to_be_bytes().to_vec(),
+        ..Default::default()
+    };
+    let records = (0..=BATCH_BYTES / BODY).map(record).collect();
+    let mut encoder = Encoder::new(Table::Logs, &FileSettings::default(), Vec::new()).unwrap();
+    encoder.push(&logs(records, Vec::new())).unwrap();
+    let before = encoder.file.file.memory_bytes();
+    assert!(before >= BATCH_BYTES - BODY, "{before}");
+    let filter = 128 << 10;
+    encoder.push(&logs(vec![record(0)], Vec::new())).unwrap();
+    let held = encoder.file.file.memory_bytes();
+    assert!(held >= BATCH_BYTES - 2 * BODY + filter, "{held}");
+    super::TOOLS.with_borrow(|tools| {
+        assert!(
+            tools.page.capacity() <= super::KEPT_BYTES && tools.compressed.capacity() <= super::KEPT_BYTES
+        );
+    });
+}
+
 /// Scenario: promoted doubles of records and of their resource, of which some are NaN, in several pages; one page has nothing else.
 /// Guarantees: the page index and the chunk say how many, or the column has no page index.
 #[test]
