@@ -19,8 +19,9 @@ const TRIAL: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Dictionary,
-    /// Pages that are finished have places, later ones texts.
+    /// Pages that are finished have places, later ones of the row group texts.
     Ended,
+    /// No page of the row group has places.
     Plain,
 }
 
@@ -39,6 +40,8 @@ pub(crate) struct Interned {
     repaired: u64,
     /// Whether readers are told the bounds of pages.
     bounded: bool,
+    /// Whether a dictionary is never tried.
+    unique: bool,
     /// Whether texts are those of runs of rows.
     shared: bool,
     /// One bit for each place, set where the page has it.
@@ -102,6 +105,7 @@ impl Interned {
             last: 0,
             repaired: 0,
             bounded: true,
+            unique: false,
             shared: false,
             seen: Vec::new(),
         }
@@ -135,6 +139,7 @@ impl Interned {
     pub fn unique() -> Self {
         Self {
             plan: Plan::Plain,
+            unique: true,
             ..Self::new()
         }
     }
@@ -228,7 +233,7 @@ impl Interned {
             let bytes = self.dictionary.take();
             dictionary = (self.looked_up > 0).then_some(DictionaryPage { bytes, values });
             self.looked_up = 0;
-            if self.plan == Plan::Ended {
+            if !self.unique {
                 self.plan = Plan::Dictionary;
             }
         }

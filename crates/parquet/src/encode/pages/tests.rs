@@ -364,6 +364,41 @@ fn what_a_batch_leaves_is_counted() {
     });
 }
 
+/// Scenario: a row group of bodies and doubles that are all different, then one in which they are the same; all of one resource.
+/// Guarantees: the second one has dictionaries, and what the resource has is in one in both.
+#[test]
+fn each_row_group_tries_a_dictionary() {
+    let requests: Vec<Vec<u8>> = (0..260u32)
+        .map(|n| {
+            let record = |row| {
+                let value = if n < 130 { n * 1000 + row } else { 1 };
+                LogRecord {
+                    body: Some(AnyValue {
+                        value: Some(Value::StringValue(value.to_string())),
+                    }),
+                    attributes: vec![attribute("double", Value::DoubleValue(value.into()))],
+                    ..Default::default()
+                }
+            };
+            logs((0..1000).map(record).collect(), every_type())
+        })
+        .collect();
+    let (_, metadata) = compare(Table::Logs, &requests);
+    let has_dictionary = |group: usize, name: &str| {
+        let columns = metadata.row_group(group).columns();
+        let column = columns
+            .iter()
+            .find(|column| column.column_path().string() == name);
+        column.unwrap().dictionary_page_offset().is_some()
+    };
+    for name in ["body", "double Double"] {
+        assert!(!has_dictionary(0, name) && has_dictionary(1, name), "{name}");
+    }
+    for name in ["resource_attr_types", "resource_dropped_attributes_count"] {
+        assert!(has_dictionary(0, name) && has_dictionary(1, name), "{name}");
+    }
+}
+
 /// Scenario: promoted doubles of records and of their resource, of which some are NaN, in several pages; one page has nothing else.
 /// Guarantees: the page index and the chunk say how many, or the column has no page index.
 #[test]
