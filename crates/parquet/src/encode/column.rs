@@ -10,7 +10,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 
 use super::attributes::Pairs;
 use super::file::FileSettings;
-use super::keys::Keys;
+use super::keys::{Keys, REMEMBERED};
 use super::number::NumberColumn;
 use super::text::{TextColumn, Texts};
 
@@ -203,7 +203,7 @@ pub(crate) struct Maps {
     keys: Texts,
     values: Texts,
     types: Texts,
-    /// Of each key's number: what the key and its last value were pushed with.
+    /// Of each of the first keys' numbers: what the key and its last value were pushed with.
     hints: Vec<[u32; 2]>,
     scratch: Vec<u8>,
 }
@@ -239,16 +239,22 @@ impl Maps {
     pub fn push(&mut self, pairs: &Pairs, keys: &Keys) {
         for (index, key) in pairs.keys().enumerate() {
             let hint = key as usize;
-            if hint >= self.hints.len() {
+            if hint >= self.hints.len() && hint < REMEMBERED {
                 self.hints.resize(hint + 1, [0; 2]);
             }
-            let [key_hint, value_hint] = &mut self.hints[hint];
+            let mut unknown = [0; 2];
+            let [key_hint, value_hint] = self.hints.get_mut(hint).unwrap_or(&mut unknown);
             self.keys.push_hinted(keys.text(key), key_hint);
             let value = pairs.value(index, &mut self.scratch);
             self.values.push_hinted(value, value_hint);
         }
         self.ends.push(pairs.len());
         self.types.push(&pairs.types);
+    }
+
+    #[cfg(test)]
+    pub fn remembered_keys(&self) -> usize {
+        self.hints.len()
     }
 
     /// Puts both columns: `{name}` and `{types}`.

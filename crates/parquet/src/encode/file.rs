@@ -213,6 +213,11 @@ impl<W: Write + Send> TableFile<W> {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub fn waiting(&self) -> &Rows {
+        &self.rows
+    }
+
     /// Rows pushed so far.
     pub fn rows(&self) -> u64 {
         self.written_rows + self.waiting_rows as u64

@@ -175,6 +175,12 @@ impl SourceColumns {
         self.promoted.push(Level::Scope, &source.scope, keys, run);
     }
 
+    /// Of keys that columns of records have kept something of, the most.
+    #[cfg(test)]
+    pub fn remembered_keys(&self) -> usize {
+        self.record.remembered_keys().max(self.promoted.remembered_keys())
+    }
+
     pub fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {
         let (runs, rows) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.rows));
         self.version = 0;
