@@ -10,7 +10,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 
 use super::attributes::Pairs;
 use super::file::FileSettings;
-use super::keys::Keys;
+use super::keys::{Keys, REMEMBERED};
 use super::number::NumberColumn;
 use super::text::{TextColumn, Texts};
 
@@ -54,6 +54,18 @@ impl Data {
             Self::Structs(columns) => DataType::Struct(Fields::from(columns.fields.as_slice())),
             Self::Lists(lists) if lists.maps => DataType::Map(lists.element.clone(), false),
             Self::Lists(lists) => DataType::List(lists.element.clone()),
+        }
+    }
+
+    /// Bytes of memory of its values. Columns of our own pages keep as much for the next ones.
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Numbers(numbers) => size_of_val(&*numbers.values),
+            // Their buffers are given away.
+            Self::Array(_) => 0,
+            Self::Texts(texts) => texts.page.texts.memory_bytes(),
+            Self::Structs(columns) => columns.memory_bytes(),
+            Self::Lists(lists) => lists.elements.memory_bytes(),
         }
     }
 
@@ -122,6 +134,11 @@ impl Columns {
         self.sharing = false;
     }
 
+    /// Bytes of memory of their values, and what the table keeps for as many again.
+    pub fn memory_bytes(&self) -> usize {
+        self.data.iter().map(Data::memory_bytes).sum()
+    }
+
     /// As arrays, in the order of the schema.
     pub fn into_arrays(self) -> Result<Vec<ArrayRef>, ArrowError> {
         self.data.into_iter().map(Data::into_array).collect()
@@ -186,7 +203,7 @@ pub(crate) struct Maps {
     keys: Texts,
     values: Texts,
     types: Texts,
-    /// Of each key's number: what the key and its last value were pushed with.
+    /// Of each of the first keys' numbers: what the key and its last value were pushed with.
     hints: Vec<[u32; 2]>,
     scratch: Vec<u8>,
 }
@@ -194,19 +211,24 @@ pub(crate) struct Maps {
 impl Maps {
     /// Maps of rows.
     pub fn new(settings: &FileSettings) -> Self {
-        Self::of(settings, Texts::new(settings))
+        Self::of(settings, Texts::new(settings), Texts::in_lists)
+    }
+
+    /// Maps of runs of rows.
+    pub fn shared(settings: &FileSettings) -> Self {
+        Self::of(settings, Texts::shared(settings), Texts::shared_in_lists)
     }
 
     /// Maps of what is in lists.
     pub fn in_lists(settings: &FileSettings) -> Self {
-        Self::of(settings, Texts::in_lists(settings))
+        Self::of(settings, Texts::in_lists(settings), Texts::in_lists)
     }
 
-    fn of(settings: &FileSettings, types: Texts) -> Self {
+    fn of(settings: &FileSettings, types: Texts, entries: fn(&FileSettings) -> Texts) -> Self {
         Self {
             ends: Ends::default(),
-            keys: Texts::in_lists(settings),
-            values: Texts::in_lists(settings),
+            keys: entries(settings),
+            values: entries(settings),
             types,
             hints: Vec::new(),
             scratch: Vec::new(),
@@ -217,16 +239,22 @@ impl Maps {
     pub fn push(&mut self, pairs: &Pairs, keys: &Keys) {
         for (index, key) in pairs.keys().enumerate() {
             let hint = key as usize;
-            if hint >= self.hints.len() {
+            if hint >= self.hints.len() && hint < REMEMBERED {
                 self.hints.resize(hint + 1, [0; 2]);
             }
-            let [key_hint, value_hint] = &mut self.hints[hint];
+            let mut unknown = [0; 2];
+            let [key_hint, value_hint] = self.hints.get_mut(hint).unwrap_or(&mut unknown);
             self.keys.push_hinted(keys.text(key), key_hint);
             let value = pairs.value(index, &mut self.scratch);
             self.values.push_hinted(value, value_hint);
         }
         self.ends.push(pairs.len());
         self.types.push(&pairs.types);
+    }
+
+    #[cfg(test)]
+    pub fn remembered_keys(&self) -> usize {
+        self.hints.len()
     }
 
     /// Puts both columns: `{name}` and `{types}`.

@@ -136,6 +136,8 @@ pub(crate) struct TableFile<W: Write + Send> {
     writer: Writer<W>,
     waiting_rows: usize,
     waiting_bytes: usize,
+    /// Bytes that the columns keep for the next batch, from the one before.
+    room_bytes: usize,
     written_rows: u64,
     /// Bytes of rows that are encoded, as they were counted when they waited.
     encoded_from: u64,
@@ -168,6 +170,7 @@ impl<W: Write + Send> TableFile<W> {
             schema,
             waiting_rows: 0,
             waiting_bytes: 0,
+            room_bytes: 0,
             written_rows: 0,
             encoded_from: 0,
         })
@@ -195,6 +198,7 @@ impl<W: Write + Send> TableFile<W> {
         };
         let columns = self.rows.take(&mut ending);
         repairs.invalid_texts += ending.invalid_texts;
+        self.room_bytes = columns.memory_bytes();
         match &mut self.writer {
             Writer::Own(writer) => writer.write(columns, self.waiting_rows, ending.row_group)?,
             Writer::Arrow(writer) => writer.write(&RecordBatch::try_new(
@@ -207,6 +211,11 @@ impl<W: Write + Send> TableFile<W> {
         self.waiting_rows = 0;
         self.waiting_bytes = 0;
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn waiting(&self) -> &Rows {
+        &self.rows
     }
 
     /// Rows pushed so far.
@@ -228,9 +237,9 @@ impl<W: Write + Send> TableFile<W> {
         encoded + waiting
     }
 
-    /// Bytes of memory it holds.
+    /// Bytes of memory it holds: rows that wait, in the room that is there for them, and the row group at hand.
     pub fn memory_bytes(&self) -> usize {
-        self.waiting_bytes
+        self.waiting_bytes.max(self.room_bytes)
             + match &self.writer {
                 Writer::Own(writer) => writer.memory_bytes(),
                 Writer::Arrow(writer) => writer.memory_size(),

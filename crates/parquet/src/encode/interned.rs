@@ -1,7 +1,8 @@
 //! Texts as our pages have them, from the moment they are pushed: places in a dictionary, or one after the other.
 //!
 //! A dictionary belongs to a row group. It ends where it does not pay: where more than half of the texts are new, or where it has
-//! become large.
+//! become large. Texts that runs of rows share are always in one, so that a page has each of them once however many rows have it;
+//! where that dictionary has become large, the row group ends.
 
 use super::column::Ending;
 use super::dictionary::{self, Dictionary, put_text, same};
@@ -18,8 +19,9 @@ const TRIAL: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Dictionary,
-    /// Pages that are finished have places, later ones texts.
+    /// Pages that are finished have places, later ones of the row group texts.
     Ended,
+    /// No page of the row group has places.
     Plain,
 }
 
@@ -38,6 +40,10 @@ pub(crate) struct Interned {
     repaired: u64,
     /// Whether readers are told the bounds of pages.
     bounded: bool,
+    /// Whether a dictionary is never tried.
+    unique: bool,
+    /// Whether texts are those of runs of rows.
+    shared: bool,
     /// One bit for each place, set where the page has it.
     seen: Vec<u64>,
 }
@@ -52,6 +58,8 @@ pub(crate) struct TextPage {
     /// Bytes of the dictionary so far, and bytes of memory for it.
     pub dictionary_bytes: usize,
     pub memory_bytes: usize,
+    /// Whether the row group had better end: its dictionary is large, and no texts can go without.
+    pub ends_row_group: bool,
 }
 
 #[derive(Debug)]
@@ -69,6 +77,14 @@ pub(crate) struct DictionaryPage {
 }
 
 impl PageTexts {
+    /// Bytes of memory it holds, and its column keeps for the next page.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Places(places, _) => size_of_val(&**places),
+            Self::Plain(plain, _) => plain.len(),
+        }
+    }
+
     pub fn len(&self) -> usize {
         match self {
             Self::Places(places, _) => places.len(),
@@ -89,6 +105,8 @@ impl Interned {
             last: 0,
             repaired: 0,
             bounded: true,
+            unique: false,
+            shared: false,
             seen: Vec::new(),
         }
     }
@@ -101,10 +119,27 @@ impl Interned {
         }
     }
 
+    /// Of a column that has a text for each run of rows.
+    pub fn shared() -> Self {
+        Self {
+            shared: true,
+            ..Self::new()
+        }
+    }
+
+    /// Of a column that is in lists that runs of rows share.
+    pub fn shared_in_lists() -> Self {
+        Self {
+            shared: true,
+            ..Self::in_lists()
+        }
+    }
+
     /// Of texts that rarely occur twice: a dictionary of them is work for nothing.
     pub fn unique() -> Self {
         Self {
             plan: Plan::Plain,
+            unique: true,
             ..Self::new()
         }
     }
@@ -156,7 +191,11 @@ impl Interned {
     }
 
     fn pays(&self, looked_up: usize) -> bool {
-        self.dictionary.len() * 2 <= looked_up
+        self.shared || self.dictionary.len() * 2 <= looked_up
+    }
+
+    fn is_large(&self) -> bool {
+        self.dictionary.bytes().len() > DICTIONARY_BYTES
     }
 
     /// Turns the first page of a row group into a plain one.
@@ -183,15 +222,18 @@ impl Interned {
         };
         ending.invalid_texts += std::mem::take(&mut self.repaired);
         let (texts, bounds) = page;
-        let (dictionary_bytes, memory_bytes) =
-            (self.dictionary.bytes().len(), self.dictionary.memory_bytes());
+        let (dictionary_bytes, memory_bytes) = (
+            self.dictionary.bytes().len(),
+            self.dictionary.memory_bytes() + 8 * self.seen.capacity(),
+        );
+        let ends_row_group = self.shared && self.is_large();
         let mut dictionary = None;
         if ending.row_group {
             let values = self.dictionary.len();
             let bytes = self.dictionary.take();
             dictionary = (self.looked_up > 0).then_some(DictionaryPage { bytes, values });
             self.looked_up = 0;
-            if self.plan == Plan::Ended {
+            if !self.unique {
                 self.plan = Plan::Dictionary;
             }
         }
@@ -201,6 +243,7 @@ impl Interned {
             dictionary,
             dictionary_bytes,
             memory_bytes,
+            ends_row_group,
         }
     }
 
@@ -209,7 +252,7 @@ impl Interned {
         let bounds = self.bounded.then(|| self.bounds_of_places()).flatten();
         let room = self.places.len();
         let places = std::mem::replace(&mut self.places, Vec::with_capacity(room));
-        if !self.pays(self.looked_up) || self.dictionary.bytes().len() > DICTIONARY_BYTES {
+        if !self.pays(self.looked_up) || self.is_large() && !self.shared {
             self.plan = Plan::Ended;
         }
         (PageTexts::Places(places, self.dictionary.len()), bounds)

@@ -12,6 +12,10 @@ use super::text::mended;
 /// Beyond so many bytes of keys all are forgotten at the next resource: somebody makes keys up.
 const MOST_BYTES: usize = 1 << 20;
 
+/// What is kept by the number of a key is kept for so many keys, those that came first: columns and files are many, and of those
+/// who make keys up each key comes once.
+pub(crate) const REMEMBERED: usize = 4096;
+
 /// The number of `service.name`.
 pub(crate) const SERVICE_NAME: u32 = 0;
 

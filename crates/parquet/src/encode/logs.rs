@@ -154,6 +154,11 @@ impl Logs {
         self.body_type.push_option(has_body.then_some(&[body_type]));
     }
 
+    #[cfg(test)]
+    pub fn remembered_keys(&self) -> usize {
+        self.source.remembered_keys()
+    }
+
     pub fn finish(&mut self, ending: &mut Ending) -> Columns {
         let mut columns = Columns::default();
         self.times.finish(&mut columns);

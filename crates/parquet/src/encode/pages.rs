@@ -41,8 +41,14 @@ use filter::Filter;
 use levels::Levels;
 use repeats::Repeats;
 
-/// What the columns of a file use one after the other.
+/// A page may be as large as a batch; of buffers that one such has left no more than this is kept, twice the pages of bodies of a
+/// hundred bytes.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// What the columns of all files of a thread use one after the other.
 pub(crate) struct Tools {
+    /// Half a megabyte that takes longer to make than to use.
+    zstd: zstd_safe::CCtx<'static>,
     level: i32,
     /// A page before it is compressed.
     page: Vec<u8>,
@@ -56,17 +62,53 @@ pub(crate) struct Tools {
 }
 
 thread_local! {
-    // Half a megabyte that takes longer to make than to use; files are many, and threads few.
-    static ZSTD: RefCell<zstd_safe::CCtx<'static>> = RefCell::new(zstd_safe::CCtx::create());
+    // Files are many, and threads few.
+    static TOOLS: RefCell<Tools> = RefCell::new(Tools::new());
 }
 
 impl Tools {
+    fn new() -> Self {
+        Self {
+            zstd: zstd_safe::CCtx::create(),
+            level: 0,
+            page: Vec::new(),
+            compressed: Vec::new(),
+            places: Vec::new(),
+            repeated: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// Those of this thread, for pages of this level of compression; what large pages have left is given back.
+    fn with<T>(level: i32, work: impl FnOnce(&mut Self) -> T) -> T {
+        TOOLS.with_borrow_mut(|tools| {
+            tools.level = level;
+            let worked = work(tools);
+            tools.give_back();
+            worked
+        })
+    }
+
+    fn give_back(&mut self) {
+        fn shrink<T>(buffer: &mut Vec<T>) {
+            if buffer.capacity() * size_of::<T>() > KEPT_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+        shrink(&mut self.page);
+        shrink(&mut self.compressed);
+        shrink(&mut self.places);
+        shrink(&mut self.repeated);
+        shrink(&mut self.seen);
+    }
+
     fn compress(&mut self, bytes: &[u8]) -> Result<Bytes, ParquetError> {
         let most = zstd_safe::compress_bound(bytes.len());
         self.compressed.clear();
         self.compressed.reserve(most);
         let failed = |code| ParquetError::General(format!("zstd: {}", zstd_safe::get_error_name(code)));
-        ZSTD.with_borrow_mut(|zstd| zstd.compress(&mut self.compressed, bytes, self.level))
+        self.zstd
+            .compress(&mut self.compressed, bytes, self.level)
             .map_err(failed)?;
         Ok(Bytes::copy_from_slice(&self.compressed))
     }
@@ -76,7 +118,7 @@ impl Tools {
 pub(crate) struct PageWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     chunks: Vec<Chunk>,
-    tools: Tools,
+    level: i32,
     /// Rows of the row group at hand.
     rows: usize,
 }
@@ -89,14 +131,6 @@ impl<W: Write + Send> PageWriter<W> {
         level: i32,
     ) -> Result<Self, EncodeError> {
         let schema = ArrowSchemaConverter::new().convert(schema)?;
-        let tools = Tools {
-            level,
-            page: Vec::new(),
-            compressed: Vec::new(),
-            places: Vec::new(),
-            repeated: Vec::new(),
-            seen: Vec::new(),
-        };
         let chunk = |column: &parquet::schema::types::ColumnDescPtr| {
             let path = column.path();
             let among = |names: &[&str]| names.iter().any(|name| path.parts() == [*name]);
@@ -110,7 +144,7 @@ impl<W: Write + Send> PageWriter<W> {
         Ok(Self {
             chunks: schema.columns().iter().map(chunk).collect(),
             file: SerializedFileWriter::new(out, schema.root_schema_ptr(), Arc::new(properties))?,
-            tools,
+            level,
             rows: 0,
         })
     }
@@ -118,22 +152,26 @@ impl<W: Write + Send> PageWriter<W> {
     /// Whether the row group is to end with these rows, which wait: another batch may not fit.
     pub fn is_row_group_full(&self, rows: usize, bytes: usize) -> bool {
         self.rows + rows + BATCH_ROWS > ROW_GROUP_ROWS
+            || self.chunks.iter().any(Chunk::ends_row_group)
             || self.in_progress_bytes() + bytes / 2 >= ROW_GROUP_BYTES
             || self.memory_bytes() + bytes >= ROW_GROUP_MEMORY
     }
 
     /// Adds rows, as one page a column; `last`: the row group ends with them.
     pub fn write(&mut self, columns: Columns, rows: usize, last: bool) -> Result<(), EncodeError> {
-        let mut pages = Pages {
-            chunks: self.chunks.iter_mut(),
-            tools: &mut self.tools,
-            rows,
-            runs: &[],
-        };
-        for (column, shared) in columns.data.into_iter().zip(columns.shared) {
-            pages.runs = if shared { &columns.runs } else { &[] };
-            pages.put(column, None)?;
-        }
+        Tools::with(self.level, |tools| {
+            let mut pages = Pages {
+                chunks: self.chunks.iter_mut(),
+                tools,
+                rows,
+                runs: &[],
+            };
+            for (column, shared) in columns.data.into_iter().zip(columns.shared) {
+                pages.runs = if shared { &columns.runs } else { &[] };
+                pages.put(column, None)?;
+            }
+            Ok::<_, EncodeError>(())
+        })?;
         self.rows += rows;
         if last {
             self.end_row_group()?;
@@ -144,10 +182,12 @@ impl<W: Write + Send> PageWriter<W> {
     fn end_row_group(&mut self) -> Result<(), EncodeError> {
         let rows = std::mem::take(&mut self.rows) as u64;
         let mut group = self.file.next_row_group()?;
-        for chunk in &mut self.chunks {
-            let (bytes, close) = chunk.close(&mut self.tools, rows)?;
-            group.append_column(&bytes, close)?;
-        }
+        Tools::with(self.level, |tools| {
+            self.chunks.iter_mut().try_for_each(|chunk| {
+                let (bytes, close) = chunk.close(tools, rows)?;
+                group.append_column(&bytes, close)
+            })
+        })?;
         group.close()?;
         Ok(())
     }

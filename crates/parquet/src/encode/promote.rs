@@ -3,7 +3,7 @@
 use super::attributes::{Pairs, kind};
 use super::column::{Columns, Ending};
 use super::file::FileSettings;
-use super::keys::Keys;
+use super::keys::{Keys, REMEMBERED};
 use super::number::{Booleans, Doubles, Longs};
 use super::text::Texts;
 
@@ -67,7 +67,7 @@ struct Promoted {
 #[derive(Debug)]
 pub(crate) struct PromotedColumns {
     columns: Vec<Promoted>,
-    /// Of each level and number of a key: the first of its columns. Void when `generation` is not that of the keys.
+    /// Of each level and number of one of the first keys: the first of its columns. Void when `generation` is not that of the keys.
     first: [Vec<First>; 3],
     generation: u64,
 }
@@ -97,7 +97,10 @@ impl PromotedColumns {
         let column = |(index, promotion): (usize, &Promotion)| Promoted {
             id: field_id(&promotion.column),
             values: match promotion.column_type {
-                ColumnType::String => Values::String(Texts::new(settings)),
+                ColumnType::String => Values::String(match promotion.level {
+                    Level::Record => Texts::new(settings),
+                    Level::Resource | Level::Scope => Texts::shared(settings),
+                }),
                 ColumnType::Int => Values::Int(Longs::default()),
                 ColumnType::Double => Values::Double(Doubles::default()),
                 ColumnType::Bool => Values::Bool(Booleans::default()),
@@ -150,11 +153,18 @@ impl PromotedColumns {
         let found = self.columns.iter().position(of);
         let found = found.map_or(First::None, |at| First::At(at as u32));
         let first = &mut self.first[level as usize];
-        if first.len() <= key as usize {
+        if first.len() <= key as usize && (key as usize) < REMEMBERED {
             first.resize(key as usize + 1, First::Unknown);
         }
-        first[key as usize] = found;
+        if let Some(first) = first.get_mut(key as usize) {
+            *first = found;
+        }
         found
+    }
+
+    #[cfg(test)]
+    pub fn remembered_keys(&self) -> usize {
+        self.first.iter().map(Vec::len).max().unwrap_or_default()
     }
 
     /// Puts the columns, of `rows` rows in `runs` runs.

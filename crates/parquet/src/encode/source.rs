@@ -81,7 +81,12 @@ impl Source {
 
     /// Bytes a row has of it before it is encoded.
     pub fn bytes(&self) -> usize {
-        self.resource.bytes() + self.scope.bytes() + self.scope_name.len() + self.resource_schema_url.len()
+        self.resource.bytes()
+            + self.scope.bytes()
+            + self.resource_schema_url.len()
+            + self.scope_name.len()
+            + self.scope_version.len()
+            + self.scope_schema_url.len()
     }
 }
 
@@ -119,15 +124,15 @@ impl SourceColumns {
             version: 0,
             runs: Vec::new(),
             rows: 0,
-            service_name: Texts::new(settings),
-            resource: Maps::new(settings),
+            service_name: Texts::shared(settings),
+            resource: Maps::shared(settings),
             resource_dropped: Longs::default(),
-            resource_schema_url: Texts::new(settings),
-            scope_name: Texts::new(settings),
-            scope_version: Texts::new(settings),
-            scope: Maps::new(settings),
+            resource_schema_url: Texts::shared(settings),
+            scope_name: Texts::shared(settings),
+            scope_version: Texts::shared(settings),
+            scope: Maps::shared(settings),
             scope_dropped: Longs::default(),
-            scope_schema_url: Texts::new(settings),
+            scope_schema_url: Texts::shared(settings),
             record: Maps::new(settings),
             promoted: PromotedColumns::new(settings),
         }
@@ -168,6 +173,12 @@ impl SourceColumns {
         let run = self.runs.len();
         self.promoted.push(Level::Resource, &source.resource, keys, run);
         self.promoted.push(Level::Scope, &source.scope, keys, run);
+    }
+
+    /// Of keys that columns of records have kept something of, the most.
+    #[cfg(test)]
+    pub fn remembered_keys(&self) -> usize {
+        self.record.remembered_keys().max(self.promoted.remembered_keys())
     }
 
     pub fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {

@@ -325,6 +325,51 @@ fn promoted_attributes_have_columns() {
     }
 }
 
+/// Scenario: records with twenty thousand keys that are made up, and then, each twice, one whose keys are promoted or not.
+/// Guarantees: columns remember no more keys than they are to, and keys that came later have their values and columns as well.
+#[test]
+fn made_up_keys_are_not_remembered() {
+    let text = |n: usize| value(Any::StringValue(format!("value {n}")));
+    let made_up = |from: usize| LogRecord {
+        attributes: (from..from + 1000)
+            .map(|n| attribute(&format!("made up {n}"), text(n)))
+            .collect(),
+        ..Default::default()
+    };
+    let late = LogRecord {
+        attributes: vec![attribute("late", text(1)), attribute("promoted", text(2))],
+        ..Default::default()
+    };
+    let mut records: Vec<LogRecord> = (0..20).map(|n| made_up(n * 1000)).collect();
+    records.extend([late.clone(), late.clone()]);
+    let settings = FileSettings {
+        promotions: vec![Promotion {
+            attribute: "promoted".to_owned(),
+            level: Level::Record,
+            column_type: ColumnType::String,
+            column: "promoted".to_owned(),
+        }],
+        ..FileSettings::default()
+    };
+    let mut encoder = Encoder::new(Table::Logs, &settings, Vec::new()).unwrap();
+    encoder.push(&logs(records, Vec::new())).unwrap();
+    let Rows::Logs(rows) = encoder.file.file.waiting() else {
+        panic!("rows of another table")
+    };
+    assert_eq!(rows.remembered_keys(), super::keys::REMEMBERED);
+    let batches = read(encoder.finish().unwrap().0);
+    for row in [20, 21] {
+        let back = attributes_of(&batches[0], "attributes", "attr_types", row);
+        assert_eq!(back, late.attributes);
+        let promoted = batches[0].column_by_name("promoted").unwrap().as_string::<i32>();
+        assert_eq!(promoted.value(row), "value 2");
+    }
+    assert_eq!(
+        attributes_of(&batches[0], "attributes", "attr_types", 19),
+        made_up(19_000).attributes
+    );
+}
+
 /// Scenario: every table's schema, and all ids in it.
 /// Guarantees: no two fields have the same id.
 #[test]

@@ -46,6 +46,16 @@ impl Texts {
         Self::of(settings, Interned::in_lists)
     }
 
+    /// A column of runs of rows.
+    pub fn shared(settings: &FileSettings) -> Self {
+        Self::of(settings, Interned::shared)
+    }
+
+    /// A column of what is in lists that runs of rows share.
+    pub fn shared_in_lists(settings: &FileSettings) -> Self {
+        Self::of(settings, Interned::shared_in_lists)
+    }
+
     /// A column of rows that rarely have the same text.
     pub fn unique(settings: &FileSettings) -> Self {
         Self::of(settings, Interned::unique)

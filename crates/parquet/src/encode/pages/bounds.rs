@@ -5,16 +5,60 @@ use parquet::data_type::ByteArray;
 use parquet::file::statistics::{Statistics, ValueStatistics};
 
 /// Longer texts are cut, as most writers do: bounds are for skipping, and a file has them for every page.
-const TEXT_BYTES: usize = 64;
+pub(crate) const TEXT_BYTES: usize = 64;
 
 /// Bounds of the values of one physical type; what they mean is in its variant.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Bounds {
-    Text(Vec<u8>, Vec<u8>),
+    Text(Texts),
     Long(i64, i64),
     Int(i32, i32),
     Double(f64, f64),
     Bool(bool, bool),
+}
+
+/// Bounds of texts, which are cut as soon as they are known: they are kept until the row group ends.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Texts {
+    least: Vec<u8>,
+    /// None where the greatest text is long and nothing above it is short.
+    greatest: Option<Vec<u8>>,
+    /// Whether they are texts that there are.
+    least_is_exact: bool,
+    greatest_is_exact: bool,
+}
+
+impl Texts {
+    fn new(least: &[u8], greatest: &[u8]) -> Self {
+        Self {
+            least: cut(least).to_vec(),
+            greatest: above(greatest),
+            least_is_exact: least.len() <= TEXT_BYTES,
+            greatest_is_exact: greatest.len() <= TEXT_BYTES,
+        }
+    }
+
+    fn with(self, other: Self) -> Self {
+        // Where both are the same and one is exact, it is the bound of both: the other text is on its inner side.
+        let (least, not_least) = (
+            (self.least, !self.least_is_exact),
+            (other.least, !other.least_is_exact),
+        );
+        let (least, least_is_cut) = least.min(not_least);
+        let (greatest, greatest_is_exact) = match (self.greatest, other.greatest) {
+            (Some(one), Some(two)) => {
+                let (greatest, exact) = (one, self.greatest_is_exact).max((two, other.greatest_is_exact));
+                (Some(greatest), exact)
+            }
+            _ => (None, false),
+        };
+        Self {
+            least,
+            greatest,
+            least_is_exact: !least_is_cut,
+            greatest_is_exact,
+        }
+    }
 }
 
 impl Bounds {
@@ -32,7 +76,7 @@ impl Bounds {
                 (greatest, greatest_prefix) = (text, prefix);
             }
         }
-        Some(Self::Text(least.to_vec(), greatest.to_vec()))
+        Some(Self::Text(Texts::new(least, greatest)))
     }
 
     /// Of numbers of this type: integers as they are, doubles as their bits. NaN is above nothing and below nothing.
@@ -68,7 +112,7 @@ impl Bounds {
     /// Of these values and those.
     pub fn with(self, other: Self) -> Self {
         match (self, other) {
-            (Self::Text(a, b), Self::Text(c, d)) => Self::Text(a.min(c), b.max(d)),
+            (Self::Text(one), Self::Text(other)) => Self::Text(one.with(other)),
             (Self::Long(a, b), Self::Long(c, d)) => Self::Long(a.min(c), b.max(d)),
             (Self::Int(a, b), Self::Int(c, d)) => Self::Int(a.min(c), b.max(d)),
             (Self::Double(a, b), Self::Double(c, d)) => Self::Double(a.min(c), b.max(d)),
@@ -81,7 +125,7 @@ impl Bounds {
     /// As bytes of the page index; none where a bound cannot be made short.
     pub fn bytes(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         Some(match self {
-            Self::Text(least, greatest) => (cut(least).to_vec(), above(greatest)?),
+            Self::Text(texts) => (texts.least.clone(), texts.greatest.clone()?),
             Self::Long(least, greatest) => (least.to_le_bytes().into(), greatest.to_le_bytes().into()),
             Self::Int(least, greatest) => (least.to_le_bytes().into(), greatest.to_le_bytes().into()),
             Self::Double(least, greatest) => (least.to_le_bytes().into(), greatest.to_le_bytes().into()),
@@ -89,23 +133,20 @@ impl Bounds {
         })
     }
 
-    /// As the statistics of a chunk.
-    pub fn statistics(&self, nulls: u64) -> Statistics {
+    /// As the statistics of a chunk with so many nulls, and, of doubles, so many that are no numbers.
+    pub fn statistics(&self, nulls: u64, nans: Option<u64>) -> Statistics {
         let nulls = Some(nulls);
         match self {
-            Self::Text(least, greatest) => {
-                let (short, over) = (cut(least), above(greatest));
-                let (exact_least, exact_greatest) =
-                    (short.len() == least.len(), greatest.len() <= TEXT_BYTES);
+            Self::Text(texts) => {
                 let values = ValueStatistics::new(
-                    Some(ByteArray::from(short.to_vec())),
-                    over.map(ByteArray::from),
+                    Some(ByteArray::from(texts.least.clone())),
+                    texts.greatest.clone().map(ByteArray::from),
                     None,
                     nulls,
                     false,
                 );
-                let values = values.with_min_is_exact(exact_least);
-                Statistics::ByteArray(values.with_max_is_exact(exact_greatest))
+                let values = values.with_min_is_exact(texts.least_is_exact);
+                Statistics::ByteArray(values.with_max_is_exact(texts.greatest_is_exact))
             }
             Self::Long(least, greatest) => {
                 Statistics::int64(Some(*least), Some(*greatest), None, nulls, false)
@@ -113,14 +154,19 @@ impl Bounds {
             Self::Int(least, greatest) => {
                 Statistics::int32(Some(*least), Some(*greatest), None, nulls, false)
             }
-            Self::Double(least, greatest) => {
-                Statistics::double(Some(*least), Some(*greatest), None, nulls, false)
-            }
+            Self::Double(least, greatest) => doubles(Some((*least, *greatest)), nulls, nans),
             Self::Bool(least, greatest) => {
                 Statistics::boolean(Some(*least), Some(*greatest), None, nulls, false)
             }
         }
     }
+}
+
+/// The statistics of a chunk of doubles.
+pub(crate) fn doubles(bounds: Option<(f64, f64)>, nulls: Option<u64>, nans: Option<u64>) -> Statistics {
+    let (least, greatest) = bounds.unzip();
+    let values = ValueStatistics::new(least, greatest, None, nulls, false);
+    Statistics::Double(values.with_nan_count(nans))
 }
 
 /// The first bytes of a text as a number: texts are in the order of these numbers, where they differ.
@@ -193,6 +239,51 @@ mod tests {
                 );
                 assert!(least.len() <= TEXT_BYTES && greatest.len() <= TEXT_BYTES);
                 assert!(std::str::from_utf8(&least).is_ok() && std::str::from_utf8(&greatest).is_ok());
+            }
+        }
+    }
+
+    /// Scenario: chunks of two pages, each of a text that is short, long, or as long as the limit, in either order.
+    /// Guarantees: no page keeps more than the limit, the chunk's bounds hold both texts, and are called exact only where they are
+    /// such a text.
+    #[test]
+    fn bounds_of_pages_are_cut_when_they_are_made() {
+        let texts = ["a", "b", "c"].map(|letter| {
+            let with = |length, end: &str| letter.repeat(length) + end;
+            [
+                with(1, ""),
+                with(TEXT_BYTES, ""),
+                with(TEXT_BYTES, "z"),
+                with(100, ""),
+            ]
+        });
+        let texts: Vec<String> = texts
+            .into_iter()
+            .flatten()
+            .chain(["\u{10ffff}".repeat(50)])
+            .collect();
+        let of = |text: &str| Bounds::of_texts(std::iter::once(text.as_bytes())).unwrap();
+        for one in &texts {
+            for other in &texts {
+                let bounds = of(one).with(of(other));
+                let Bounds::Text(kept) = &bounds else {
+                    panic!("{bounds:?}")
+                };
+                assert!(kept.least.capacity() <= TEXT_BYTES);
+                assert!(kept.greatest.as_ref().is_none_or(|text| text.len() <= TEXT_BYTES));
+                let (least, greatest) = (one.min(other).as_bytes(), one.max(other).as_bytes());
+                let Statistics::ByteArray(said) = bounds.statistics(0, None) else {
+                    panic!("{bounds:?}")
+                };
+                let min = said.min_bytes_opt().unwrap();
+                assert!(min <= least);
+                assert_eq!(said.min_is_exact(), min == least, "{one} {other}");
+                let Some(max) = said.max_bytes_opt() else {
+                    assert!(!said.max_is_exact() && greatest.starts_with("\u{10ffff}".as_bytes()));
+                    continue;
+                };
+                assert!(max >= greatest);
+                assert_eq!(said.max_is_exact(), max == greatest, "{one} {other}");
             }
         }
     }

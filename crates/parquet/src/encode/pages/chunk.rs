@@ -2,7 +2,7 @@
 
 use arrow_buffer::NullBuffer;
 use bytes::Bytes;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
@@ -20,6 +20,11 @@ use super::{Tools, hybrid};
 use crate::encode::dictionary::texts;
 use crate::encode::interned::{DictionaryPage, PageTexts, TextPage};
 
+/// No page has more: heads of pages have their sizes as 32-bit integers with a sign. It is not reached: a batch has
+/// [`BATCH_BYTES`](crate::encode::file::BATCH_BYTES) and one row, which is a part of a request (64 MiB as receivers are set), a number may take
+/// eight bytes where its request had one, and what rows share is in a page once.
+const PAGE_BYTES: usize = 1 << 30;
+
 /// A column of the row group at hand.
 pub(crate) struct Chunk {
     column: ColumnDescPtr,
@@ -29,6 +34,7 @@ pub(crate) struct Chunk {
     dictionary: Option<DictionaryPage>,
     dictionary_bytes: usize,
     memory_bytes: usize,
+    ends_row_group: bool,
     filter: Filter,
     written: Pages,
 }
@@ -67,6 +73,7 @@ impl Chunk {
             dictionary: None,
             dictionary_bytes: 0,
             memory_bytes: 0,
+            ends_row_group: false,
             filter,
             written: Pages::new(),
         }
@@ -98,6 +105,16 @@ impl Chunk {
         };
         let present = repeats.map_or(length, Repeats::values);
         let count = place.levels.map_or(place.rows, Levels::len);
+        let nans = match &values {
+            Values::Numbers(numbers) if self.column.physical_type() == Type::DOUBLE => {
+                let is_nan = |bits: &i64| f64::from_bits(*bits as u64).is_nan();
+                match repeats {
+                    Some(repeats) => repeats.count(numbers, is_nan),
+                    None => numbers.iter().filter(|bits| is_nan(bits)).count(),
+                }
+            }
+            _ => 0,
+        };
         let (encoding, bounds) = match values {
             Values::Texts(of) => self.put_texts(tools, &mut page, repeats, of)?,
             Values::Numbers(numbers) => {
@@ -109,6 +126,7 @@ impl Chunk {
             bounds,
             values: count,
             nulls: count - present,
+            nans,
         });
         let written = self.written.put(
             tools,
@@ -139,6 +157,7 @@ impl Chunk {
         of: TextPage,
     ) -> Result<(Encoding, Option<Bounds>), ParquetError> {
         (self.dictionary_bytes, self.memory_bytes) = (of.dictionary_bytes, of.memory_bytes);
+        self.ends_row_group = of.ends_row_group;
         self.dictionary = of.dictionary;
         let encoding = match (&of.texts, repeats) {
             (PageTexts::Places(places, of), Some(repeats)) => {
@@ -151,11 +170,11 @@ impl Chunk {
                 hybrid::put_places(page, places, *of);
                 Encoding::RLE_DICTIONARY
             }
-            (PageTexts::Plain(plain, _), Some(repeats)) => {
-                repeats.expand_texts(texts(plain), page);
-                Encoding::PLAIN
+            (PageTexts::Plain(_, 1..), Some(_)) => {
+                let fault = "texts that rows share have to be in a dictionary; please report this";
+                return Err(ParquetError::General(fault.to_owned()));
             }
-            (PageTexts::Plain(plain, _), None) => {
+            (PageTexts::Plain(plain, _), _) => {
                 page.extend_from_slice(plain);
                 Encoding::PLAIN
             }
@@ -169,9 +188,18 @@ impl Chunk {
         Ok((encoding, of.bounds))
     }
 
+    /// Whether the row group had better end.
+    pub fn ends_row_group(&self) -> bool {
+        self.ends_row_group
+    }
+
     /// Bytes of memory it holds.
     pub fn memory_bytes(&self) -> usize {
-        self.written.bytes.inner().capacity() + self.memory_bytes + self.numbers.memory_bytes()
+        self.written.bytes.inner().capacity()
+            + self.written.bounds.len() * PageBounds::MEMORY_BYTES
+            + self.memory_bytes
+            + self.numbers.memory_bytes()
+            + self.filter.memory_bytes()
     }
 
     /// Roughly what it would have in the file if it ended now.
@@ -188,6 +216,7 @@ impl Chunk {
     ) -> Result<(Bytes, ColumnCloseResult), ParquetError> {
         let mut written = std::mem::replace(&mut self.written, Pages::new());
         (self.dictionary_bytes, self.memory_bytes) = (0, 0);
+        self.ends_row_group = false;
         let data = written.take_bytes()?;
         let mut bytes = Vec::new();
         if let Some(dictionary) = self.dictionary.take().or(self.numbers.end()) {
@@ -236,6 +265,10 @@ impl Pages {
 
     /// Compresses and writes a page; where it is, and its bytes with its head.
     fn put(&mut self, tools: &mut Tools, bytes: &[u8], mut page: Page) -> Result<(u64, usize), ParquetError> {
+        if bytes.len() > PAGE_BYTES {
+            let fault = format!("a page of {} bytes; the most is {PAGE_BYTES}", bytes.len());
+            return Err(ParquetError::General(fault));
+        }
         let compressed = tools.compress(bytes)?;
         let (kind, of) = (page.page_type(), page.encoding());
         match &mut page {

@@ -8,6 +8,9 @@ use crate::encode::file::ROW_GROUP_ROWS;
 /// Row groups that are read in vain, of those without the text. A filter has some 1.3 bytes a distinct text for that.
 const FALSE_POSITIVES: f64 = 0.01;
 
+/// Of Parquet's Bloom filters: eight words of four bytes.
+const BLOCK_BYTES: usize = 32;
+
 #[derive(Default)]
 pub(crate) struct Filter {
     wanted: bool,
@@ -18,6 +21,13 @@ pub(crate) struct Filter {
 impl Filter {
     pub fn new(wanted: bool) -> Self {
         Self { wanted, texts: None }
+    }
+
+    /// Bytes of memory it holds.
+    pub fn memory_bytes(&self) -> usize {
+        self.texts
+            .as_ref()
+            .map_or(0, |filter| filter.num_blocks() * BLOCK_BYTES)
     }
 
     /// Takes texts of the row group.

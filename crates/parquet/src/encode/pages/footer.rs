@@ -10,7 +10,7 @@ use parquet::file::metadata::{
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnDescPtr;
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, TEXT_BYTES, doubles};
 
 /// What the page index says of a page.
 #[derive(Debug)]
@@ -18,6 +18,13 @@ pub(crate) struct PageBounds {
     pub bounds: Option<Bounds>,
     pub values: usize,
     pub nulls: usize,
+    /// Values that are no number, which bounds do not say.
+    pub nans: usize,
+}
+
+impl PageBounds {
+    /// Bytes of memory of a page's places in both indexes, at most.
+    pub const MEMORY_BYTES: usize = size_of::<Self>() + 2 * TEXT_BYTES + 3 * size_of::<i64>();
 }
 
 /// A column of a row group whose pages are written.
@@ -71,11 +78,13 @@ fn statistics(column: &ColumnDescPtr, pages: &[PageBounds]) -> Statistics {
         let of_pages = pages.iter().filter_map(|page| page.bounds.clone());
         bounds = of_pages.reduce(Bounds::with);
     }
+    // Of what is in lists it is not known.
+    let nans = (column.max_rep_level() == 0).then(|| pages.iter().map(|page| page.nans as u64).sum());
     match (bounds, column.physical_type()) {
-        (Some(bounds), _) => bounds.statistics(nulls),
+        (Some(bounds), _) => bounds.statistics(nulls, nans),
         (None, Type::BYTE_ARRAY) => Statistics::byte_array(None, None, None, Some(nulls), false),
         (None, Type::INT32) => Statistics::int32(None, None, None, Some(nulls), false),
-        (None, Type::DOUBLE) => Statistics::double(None, None, None, Some(nulls), false),
+        (None, Type::DOUBLE) => doubles(None, Some(nulls), nans),
         (None, Type::BOOLEAN) => Statistics::boolean(None, None, None, Some(nulls), false),
         (None, _) => Statistics::int64(None, None, None, Some(nulls), false),
     }
@@ -84,7 +93,7 @@ fn statistics(column: &ColumnDescPtr, pages: &[PageBounds]) -> Statistics {
 /// The page index; none if a page has values without bounds.
 fn index(column: &ColumnDescPtr, pages: &[PageBounds]) -> Option<ColumnIndexBuilder> {
     let mut index = ColumnIndexBuilder::new(column.physical_type());
-    let nans = (column.physical_type() == Type::DOUBLE).then_some(0);
+    let may_be_nan = column.physical_type() == Type::DOUBLE;
     for page in pages {
         let (least, greatest) = match &page.bounds {
             Some(bounds) => bounds.bytes()?,
@@ -96,7 +105,7 @@ fn index(column: &ColumnDescPtr, pages: &[PageBounds]) -> Option<ColumnIndexBuil
             least,
             greatest,
             page.nulls as i64,
-            nans,
+            may_be_nan.then_some(page.nans as i64),
         );
     }
     Some(index)

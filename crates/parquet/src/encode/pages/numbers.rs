@@ -14,8 +14,9 @@ const TRIAL: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plan {
     Dictionary,
-    /// Pages that are finished have places, later ones numbers.
+    /// Pages that are finished have places, later ones of the row group numbers.
     Ended,
+    /// No page of the row group has places.
     Plain,
 }
 
@@ -24,17 +25,21 @@ enum Plan {
 pub(crate) struct Numbers {
     physical: Type,
     plan: Plan,
+    /// Whether a dictionary is never tried.
+    unique: bool,
     dictionary: Integers,
-    /// Numbers of finished pages that are in the dictionary.
+    /// Numbers of rows of finished pages that are in the dictionary.
     looked_up: usize,
 }
 
 impl Numbers {
     /// `unique`: they rarely occur twice, so that a dictionary is work for nothing.
     pub fn new(physical: Type, unique: bool) -> Self {
+        let unique = unique || physical == Type::BOOLEAN;
         Self {
             physical,
-            plan: match unique || physical == Type::BOOLEAN {
+            unique,
+            plan: match unique {
                 true => Plan::Plain,
                 false => Plan::Dictionary,
             },
@@ -54,8 +59,9 @@ impl Numbers {
     ) -> (Encoding, Option<Bounds>) {
         let mut places = std::mem::take(&mut tools.places);
         // A page without numbers refers to no dictionary.
-        let found =
-            self.plan == Plan::Dictionary && !numbers.is_empty() && self.look_up(numbers, &mut places);
+        let found = self.plan == Plan::Dictionary
+            && !numbers.is_empty()
+            && self.look_up(numbers, repeats, &mut places);
         tools.places = places;
         if found {
             let bounds = bounded.then(|| self.bounds_of_places(tools)).flatten();
@@ -89,8 +95,9 @@ impl Numbers {
     }
 
     /// Finds the places of all numbers in the dictionary; false if it turns out that the column had better have none.
-    fn look_up(&mut self, numbers: &[i64], places: &mut Vec<u32>) -> bool {
+    fn look_up(&mut self, numbers: &[i64], repeats: Option<&Repeats<'_>>, places: &mut Vec<u32>) -> bool {
         places.clear();
+        let rows = repeats.map_or(numbers.len(), Repeats::values);
         let mut last = (0, None);
         for number in numbers {
             let place = match last {
@@ -99,17 +106,17 @@ impl Numbers {
             };
             last = (*number, Some(place));
             places.push(place);
-            if places.len() == TRIAL && self.looked_up == 0 && !self.pays(TRIAL) {
+            if places.len() == TRIAL && repeats.is_none() && self.looked_up == 0 && !self.pays(TRIAL) {
                 break;
             }
         }
-        if self.looked_up == 0 && !self.pays(places.len()) {
+        if self.looked_up == 0 && (places.len() < numbers.len() || !self.pays(rows)) {
             // Nothing refers to it yet.
             self.dictionary.clear();
             self.plan = Plan::Plain;
             return false;
         }
-        self.looked_up += places.len();
+        self.looked_up += rows;
         if !self.pays(self.looked_up) || self.dictionary.values().len() * 8 > DICTIONARY_BYTES {
             self.plan = Plan::Ended;
         }
@@ -133,7 +140,7 @@ impl Numbers {
 
     /// Ends the row group: its dictionary page, if it has one.
     pub fn end(&mut self) -> Option<DictionaryPage> {
-        if self.plan == Plan::Ended {
+        if !self.unique {
             self.plan = Plan::Dictionary;
         }
         let mut page = None;

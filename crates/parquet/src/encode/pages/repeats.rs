@@ -3,7 +3,6 @@
 use arrow_buffer::NullBuffer;
 
 use super::levels::Levels;
-use crate::encode::dictionary::put_text;
 
 /// How often the values of a column come.
 #[derive(Debug)]
@@ -49,6 +48,13 @@ impl<'a> Repeats<'a> {
         self.iter().map(|(length, rows)| length * rows).sum()
     }
 
+    /// How many values of all rows are such.
+    pub fn count<T>(&self, values: &[T], such: impl Fn(&T) -> bool) -> usize {
+        let mut values = values.iter();
+        let of_run = |(length, rows)| values.by_ref().take(length).filter(|value| such(value)).count() * rows;
+        self.iter().map(of_run).sum()
+    }
+
     /// Appends the values of all rows.
     pub fn expand<T: Copy>(&self, values: &[T], out: &mut Vec<T>) {
         out.reserve(self.values());
@@ -60,16 +66,6 @@ impl<'a> Repeats<'a> {
                 many => (0..rows).for_each(|_| out.extend_from_slice(many)),
             }
             at += length;
-        }
-    }
-
-    /// Appends the texts of all rows, each with its length before it.
-    pub fn expand_texts<'t>(&self, mut texts: impl Iterator<Item = &'t [u8]> + Clone, out: &mut Vec<u8>) {
-        for (length, rows) in self.iter() {
-            let start = out.len();
-            texts.by_ref().take(length).for_each(|text| put_text(out, text));
-            let end = out.len();
-            (1..rows).for_each(|_| out.extend_from_within(start..end));
         }
     }
 }

@@ -3,18 +3,23 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
+use opentelemetry_proto::tonic::resource::v1::Resource;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::properties::ReaderProperties;
 use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::{ReadOptionsBuilder, SerializedFileReader};
+use parquet::file::statistics::Statistics;
 use proptest::prelude::*;
+use prost::Message;
 use sluice_loadgen::{Generator, Signal, Spec};
 
+use super::super::file::BATCH_BYTES;
 use super::super::tests::{every_type, logs};
 use super::super::{ColumnType, Encoder, FileSettings, Level, PageEncoder, Promotion, Repairs, Table};
 
@@ -329,6 +334,210 @@ fn filters_say_what_a_row_group_has() {
     assert!(known(0, 132_000) < 120 && known(1, 100_000) < 120);
     assert!(of(0, "service_name").check("a") && of(0, "service_name").check("b"));
     assert!(of(1, "service_name").check("b") && !of(1, "service_name").check("a"));
+}
+
+/// Scenario: a batch of long bodies that are all different, and trace ids; then one more row.
+/// Guarantees: what the file says that it holds has the room that the bodies left, pages and filters; what files share gave its back.
+#[test]
+fn what_a_batch_leaves_is_counted() {
+    const BODY: usize = 16 << 10;
+    let record = |n: usize| LogRecord {
+        body: Some(AnyValue {
+            value: Some(Value::StringValue(format!("{n:08}").repeat(BODY / 8))),
+        }),
+        trace_id: (n as u128).to_be_bytes().to_vec(),
+        ..Default::default()
+    };
+    let records = (0..=BATCH_BYTES / BODY).map(record).collect();
+    let mut encoder = Encoder::new(Table::Logs, &FileSettings::default(), Vec::new()).unwrap();
+    encoder.push(&logs(records, Vec::new())).unwrap();
+    let before = encoder.file.file.memory_bytes();
+    assert!(before >= BATCH_BYTES - BODY, "{before}");
+    let filter = 128 << 10;
+    encoder.push(&logs(vec![record(0)], Vec::new())).unwrap();
+    let held = encoder.file.file.memory_bytes();
+    assert!(held >= BATCH_BYTES - 2 * BODY + filter, "{held}");
+    super::TOOLS.with_borrow(|tools| {
+        assert!(
+            tools.page.capacity() <= super::KEPT_BYTES && tools.compressed.capacity() <= super::KEPT_BYTES
+        );
+    });
+}
+
+/// Scenario: a row group of bodies and doubles that are all different, then one in which they are the same; all of one resource.
+/// Guarantees: the second one has dictionaries, and what the resource has is in one in both.
+#[test]
+fn each_row_group_tries_a_dictionary() {
+    let requests: Vec<Vec<u8>> = (0..260u32)
+        .map(|n| {
+            let record = |row| {
+                let value = if n < 130 { n * 1000 + row } else { 1 };
+                LogRecord {
+                    body: Some(AnyValue {
+                        value: Some(Value::StringValue(value.to_string())),
+                    }),
+                    attributes: vec![attribute("double", Value::DoubleValue(value.into()))],
+                    ..Default::default()
+                }
+            };
+            logs((0..1000).map(record).collect(), every_type())
+        })
+        .collect();
+    let (_, metadata) = compare(Table::Logs, &requests);
+    let has_dictionary = |group: usize, name: &str| {
+        let columns = metadata.row_group(group).columns();
+        let column = columns
+            .iter()
+            .find(|column| column.column_path().string() == name);
+        column.unwrap().dictionary_page_offset().is_some()
+    };
+    for name in ["body", "double Double"] {
+        assert!(!has_dictionary(0, name) && has_dictionary(1, name), "{name}");
+    }
+    for name in ["resource_attr_types", "resource_dropped_attributes_count"] {
+        assert!(has_dictionary(0, name) && has_dictionary(1, name), "{name}");
+    }
+}
+
+/// Scenario: promoted doubles of records and of their resource, of which some are NaN, in several pages; one page has nothing else.
+/// Guarantees: the page index and the chunk say how many, or the column has no page index.
+#[test]
+fn values_that_are_no_numbers_are_counted() {
+    let of = |level| Promotion {
+        attribute: "double".to_owned(),
+        level,
+        column_type: ColumnType::Double,
+        column: format!("{level:?}"),
+    };
+    let settings = FileSettings {
+        promotions: vec![of(Level::Record), of(Level::Resource)],
+        ..FileSettings::default()
+    };
+    let double = |value| attribute("double", Value::DoubleValue(value));
+    for all_of_first_page in [false, true] {
+        let mut encoder = Encoder::new(Table::Logs, &settings, Vec::new()).unwrap();
+        for n in 0..60u8 {
+            let records = (0..1000).map(|row| LogRecord {
+                attributes: match row % 4 {
+                    _ if all_of_first_page && n < 20 => vec![double(f64::NAN)],
+                    0 => vec![double(f64::NAN)],
+                    1 => vec![],
+                    _ => vec![double(f64::from(row))],
+                },
+                ..Default::default()
+            });
+            let resource = [f64::NAN, f64::from(n)][usize::from(n % 2)];
+            encoder
+                .push(&logs(records.collect(), vec![double(resource)]))
+                .unwrap();
+        }
+        let (rows, metadata) = read(encoder.finish().unwrap().0);
+        for (index, chunk) in metadata.row_group(0).columns().iter().enumerate() {
+            let name = chunk.column_path().string();
+            if !["Record", "Resource"].contains(&&*name) {
+                continue;
+            }
+            let column = rows[0]
+                .column_by_name(&name)
+                .unwrap()
+                .as_primitive::<Float64Type>();
+            let nans = |values: &arrow_array::Float64Array| {
+                values.iter().flatten().filter(|value| value.is_nan()).count() as i64
+            };
+            let Statistics::Double(of_chunk) = chunk.statistics().unwrap() else {
+                panic!("{name}")
+            };
+            assert_eq!(of_chunk.nan_count_opt(), Some(nans(column) as u64), "{name}");
+            let page_index = metadata.page_index().unwrap();
+            let Some(ColumnIndexMetaData::DOUBLE(bounds)) = page_index.column_index(0, index) else {
+                assert!(all_of_first_page && name == "Record");
+                continue;
+            };
+            let pages = page_index.offset_index(0, index).unwrap().page_locations();
+            assert!(pages.len() > 2);
+            for (page, location) in pages.iter().enumerate() {
+                let first = location.first_row_index as usize;
+                let next = pages.get(page + 1);
+                let end = next.map_or(column.len(), |next| next.first_row_index as usize);
+                let expected = nans(&column.slice(first, end - first));
+                assert!(expected > 0);
+                assert_eq!(bounds.nan_count(page), Some(expected), "{name}");
+            }
+        }
+    }
+}
+
+/// The largest page of a file before it is compressed, and the most values that a page of a column has.
+fn largest_page(file: Vec<u8>, column: &str) -> (usize, u32) {
+    let reader = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+    let columns = reader.metadata().file_metadata().schema_descr().columns();
+    let (mut bytes, mut values) = (0, 0);
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group).unwrap();
+        for (index, of) in columns.iter().enumerate() {
+            for page in group.get_column_page_reader(index).unwrap() {
+                let page = page.unwrap();
+                bytes = bytes.max(page.buffer().len());
+                if of.path().string() == column {
+                    values = values.max(page.num_values());
+                }
+            }
+        }
+    }
+    (bytes, values)
+}
+
+/// Scenario: 16,384 small records of one resource and scope, one text of which is long: a key, a value, the scope's name or version,
+/// or a schema's address.
+/// Guarantees: no page is larger than the text and what tells rows apart, and no page has more rows than fit into a batch.
+#[test]
+fn a_long_text_that_rows_share_makes_small_pages() {
+    const LONG: usize = 64 << 10;
+    let long = || "x".repeat(LONG);
+    let named = |key: String, value: String| attribute(&key, Value::StringValue(value));
+    for which in 0..8 {
+        let text = |of| if which == of { long() } else { "short".to_owned() };
+        let request = ExportLogsServiceRequest {
+            resource_logs: vec![ResourceLogs {
+                resource: Some(Resource {
+                    attributes: vec![named(text(0), text(1))],
+                    ..Default::default()
+                }),
+                schema_url: text(2),
+                scope_logs: vec![ScopeLogs {
+                    scope: Some(InstrumentationScope {
+                        name: text(3),
+                        version: text(4),
+                        attributes: vec![named(text(5), text(6))],
+                        ..Default::default()
+                    }),
+                    schema_url: text(7),
+                    log_records: vec![LogRecord::default(); 16_384],
+                }],
+            }],
+        };
+        let (file, _) = encode(Table::Logs, PageEncoder::Own, &[request.encode_to_vec()]);
+        let (bytes, rows) = largest_page(file, "flags");
+        assert!(bytes < LONG + 4096, "{which}: {bytes}");
+        assert!(rows as usize <= BATCH_BYTES / LONG + 1, "{which}: {rows}");
+    }
+}
+
+/// Scenario: a resource for each row, each with a text of its own, more than a dictionary is to have.
+/// Guarantees: row groups end instead, and every row comes back.
+#[test]
+fn large_dictionaries_of_shared_texts_end_the_row_group() {
+    let requests: Vec<Vec<u8>> = (0..6000)
+        .map(|n| {
+            let text = format!("{n}").repeat(1500);
+            logs(
+                vec![LogRecord::default(); 2],
+                vec![attribute("service.name", Value::StringValue(text))],
+            )
+        })
+        .collect();
+    let (_, metadata) = compare(Table::Logs, &requests);
+    assert!(metadata.num_row_groups() > 1);
 }
 
 proptest! {
