@@ -228,7 +228,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use bytes::Bytes;
-    use sluice_journal::{CursorSpec, Limits, OnFull, Settled};
+    use sluice_journal::{Cursor, CursorSpec, Limits, OnFull, Settled};
     use sluice_payload::TenantId;
 
     use super::*;
@@ -247,11 +247,8 @@ mod tests {
         }
     }
 
-    /// Scenario: on one thread, a receiver that always has another request, and an exporter that keeps up only if it is
-    /// given two turns for each of them.
-    /// Guarantees: the exporter gets them; what waits stays at a small part of the limits.
-    #[tokio::test]
-    async fn a_busy_receiver_gives_way_to_exporters() {
+    /// A pipeline of logs with one exporter.
+    fn pipeline() -> (Intake, Journal, Cursor) {
         let spec = CursorSpec {
             exporter: "x".into(),
             limits: Limits::default(),
@@ -264,19 +261,31 @@ mod tests {
             passing_through: Vec::new(),
             block_for: Duration::ZERO,
         };
-        let intake = Intake::new([(Signal::Logs, route)]);
-        let mut cursor = cursors.remove(0);
-        let exporter = tokio::spawn(async move {
-            while let Some(entry) = cursor.next().await {
+        (Intake::new([(Signal::Logs, route)]), journal, cursors.remove(0))
+    }
+
+    /// An exporter that needs so many turns for a payload, beside the one in which it gets it.
+    async fn export(mut cursor: Cursor, turns: u32) {
+        while let Some(entry) = cursor.next().await {
+            for _ in 0..turns {
                 tokio::task::yield_now().await;
-                let settled = Settled {
-                    seq: entry.seq,
-                    delivered: 1,
-                    dropped: None,
-                };
-                cursor.settle(&[settled]);
             }
-        });
+            let settled = Settled {
+                seq: entry.seq,
+                delivered: 1,
+                dropped: None,
+            };
+            cursor.settle(&[settled]);
+        }
+    }
+
+    /// Scenario: on one thread, a receiver that always has another request, and an exporter that keeps up only if it is
+    /// given two turns for each of them.
+    /// Guarantees: the exporter gets them; what waits stays at a small part of the limits.
+    #[tokio::test]
+    async fn a_busy_receiver_gives_way_to_exporters() {
+        let (intake, journal, cursor) = pipeline();
+        let exporter = tokio::spawn(export(cursor, 1));
         let mut most = 0;
         for _ in 0..2000 {
             intake.take(payload(), Duration::ZERO).await.unwrap();
@@ -294,39 +303,14 @@ mod tests {
     async fn receivers_are_held_back_while_the_cores_are_busy() {
         const RECEIVERS: u64 = 8;
         const PAYLOADS: u64 = 10;
-        let spec = CursorSpec {
-            exporter: "x".into(),
-            limits: Limits::default(),
-            on_full: OnFull::Refuse,
-        };
-        let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
-        let route = Route {
-            journal: journal.clone(),
-            ack: AckLevel::Accepted,
-            passing_through: Vec::new(),
-            block_for: Duration::ZERO,
-        };
-        let intake = Intake::new([(Signal::Logs, route)]);
+        let (intake, journal, cursor) = pipeline();
         let others = tokio::spawn(async {
             loop {
                 std::thread::sleep(LONG_TURN);
                 tokio::task::yield_now().await;
             }
         });
-        let mut cursor = cursors.remove(0);
-        let exporter = tokio::spawn(async move {
-            while let Some(entry) = cursor.next().await {
-                for _ in 0..6 {
-                    tokio::task::yield_now().await;
-                }
-                let settled = Settled {
-                    seq: entry.seq,
-                    delivered: 1,
-                    dropped: None,
-                };
-                cursor.settle(&[settled]);
-            }
-        });
+        let exporter = tokio::spawn(export(cursor, 6));
         let mut receivers = tokio::task::JoinSet::new();
         for _ in 0..RECEIVERS {
             let (intake, journal) = (intake.clone(), journal.clone());
