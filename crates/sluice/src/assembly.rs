@@ -124,7 +124,7 @@ impl Gateway {
         let sampler = Sampler::new(plan, machine, settings.memory_check_interval, &registry);
         let seed = u64::from(std::process::id());
         let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
-        if settings.receivers.values().any(receivers::has_shares) || signals(settings).len() > 1 {
+        if settings.receivers.values().any(receivers::has_shares) {
             budget.keep_room_for_tenants();
         }
 
