@@ -57,8 +57,8 @@ impl Gate {
         self.visit_of(TenantId::DEFAULT, Signal::Metrics)
     }
 
-    /// The turn of a request of `tenant` with `signal`. Each signal of a tenant has a share of the budget: a destination of
-    /// logs that is down takes nothing from traces.
+    /// The turn of a request of `tenant` with `signal`. Each signal of a tenant has a share of the budget while others hold
+    /// something too: then a destination of logs that is down leaves room for traces.
     pub fn visit_of(&self, tenant: TenantId, signal: Signal) -> Visit<'_> {
         Visit {
             gate: self,
