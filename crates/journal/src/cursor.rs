@@ -166,23 +166,29 @@ mod tests {
         }
     }
 
+    /// A journal with one cursor, in front of which so many payloads of `bytes` wait.
+    fn with_backlog(payloads: usize, bytes: u64) -> (Journal, Vec<Cursor>) {
+        let (journal, cursors) = Journal::memory("logs", vec![spec("a", None, OnFull::Refuse)]);
+        let budget = Budget::new(10_000);
+        let cost = Cost {
+            requests: 1,
+            items: 1,
+            bytes,
+        };
+        for _ in 0..payloads {
+            let space = journal.try_reserve(cost).unwrap();
+            let _ = journal.append(space, payload(&budget, 1), None, Durability::Written);
+        }
+        (journal, cursors)
+    }
+
     /// Scenario: six payloads of 1 MiB in front of an exporter that settles one after the other, and three receivers who wait
     /// for the backlog to ease.
     /// Guarantees: nobody goes on while more waits than may; then one for each that left; all once half of it has.
     #[tokio::test(start_paused = true)]
     async fn receivers_go_on_as_payloads_leave() {
         const LONGEST: Duration = Duration::from_secs(60);
-        let (journal, cursors) = Journal::memory("logs", vec![spec("a", None, OnFull::Refuse)]);
-        let budget = Budget::new(10_000);
-        let cost = Cost {
-            requests: 1,
-            items: 1,
-            bytes: EASED_BYTES / 4,
-        };
-        for _ in 0..6 {
-            let space = journal.try_reserve(cost).unwrap();
-            let _ = journal.append(space, payload(&budget, 1), None, Durability::Written);
-        }
+        let (journal, cursors) = with_backlog(6, EASED_BYTES / 4);
         let mut waiting = tokio::task::JoinSet::new();
         for _ in 0..3 {
             let journal = journal.clone();
@@ -205,17 +211,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_twice_for_an_exporter_that_stands() {
         const LONGEST: Duration = Duration::from_secs(1);
-        let (journal, cursors) = Journal::memory("logs", vec![spec("a", None, OnFull::Refuse)]);
-        let budget = Budget::new(10_000);
-        let cost = Cost {
-            requests: 1,
-            items: 1,
-            bytes: EASED_BYTES,
-        };
-        for _ in 0..3 {
-            let space = journal.try_reserve(cost).unwrap();
-            let _ = journal.append(space, payload(&budget, 1), None, Durability::Written);
-        }
+        let (journal, cursors) = with_backlog(3, EASED_BYTES);
         let wait = || async {
             let began = tokio::time::Instant::now();
             journal.eased(LONGEST).await;
