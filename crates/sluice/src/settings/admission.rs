@@ -176,7 +176,6 @@ pub(super) fn admission(node: &Node, has_shares: bool, report: &mut Report) -> A
             "export_latency",
             &mut scope,
         ),
-        ..defaults
     };
     let Priorities { high, low } = raw.priority;
     let first: BTreeSet<&String> = high.iter().collect();
