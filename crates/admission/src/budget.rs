@@ -652,6 +652,14 @@ impl Permit {
         self.share.bytes()
     }
 
+    /// Whether its tenant holds less than half of an equal part of what all tenants hold: what is too much is not its doing.
+    pub fn is_of_a_light_tenant(&self) -> bool {
+        let inner = &self.budget.0;
+        let used = inner.general.used.load(Ordering::Relaxed) + inner.express.used.load(Ordering::Relaxed);
+        let tenants = inner.active_tenants.load(Ordering::Relaxed) as u64;
+        2 * tenants * inner.held_by(self.tenant) < used
+    }
+
     /// Joins another permit of the same request into this one.
     pub fn absorb(&mut self, mut other: Permit) {
         debug_assert!(

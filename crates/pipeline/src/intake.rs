@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_admission::Permit;
 use sluice_journal::{Confirm, Confirmed, Durability, EASED_BYTES, Full, Journal, NotPersisted};
 use sluice_payload::{Encoding, Payload, Signal};
 use sluice_telemetry::DropReason;
@@ -173,8 +174,11 @@ impl Intake {
                 appended.persisted().await.map_err(refused)?;
             }
         }
+        let is_light = payload.permit.as_ref().is_some_and(Permit::is_of_a_light_tenant);
         drop((confirm, payload));
-        give_way(routes).await;
+        if !is_light {
+            give_way(routes).await;
+        }
         let Some(delivered) = delivered else {
             return Ok(Taken::default());
         };
@@ -203,7 +207,7 @@ impl Intake {
 ///
 /// So a receiver with a backlog in front of it gives others turns. When turns take long, it holds its answer back, and with it
 /// its client, until what waits is little. Where the destination is the bottleneck, and not the cores, turns are short,
-/// and the queue is what it is for.
+/// and the queue is what it is for. Tenants and signals that hold little of what waits are not held back for those that hold much.
 async fn give_way(routes: &[Route]) {
     let Some(route) = routes.iter().max_by_key(|route| route.journal.backlog_bytes()) else {
         return;
@@ -228,6 +232,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use bytes::Bytes;
+    use sluice_admission::Budget;
     use sluice_journal::{Cursor, CursorSpec, Limits, OnFull, Settled};
     use sluice_payload::TenantId;
 
@@ -336,5 +341,36 @@ mod tests {
             most < EASED_BYTES + 2 * RECEIVERS * payload,
             "{most} bytes waited"
         );
+    }
+
+    /// Scenario: the same busy thread and an exporter that takes nothing; one tenant has a backlog that holds receivers back, and another
+    /// sends its first payload, and then the one its next.
+    /// Guarantees: the one is held back, and the other is not.
+    #[tokio::test]
+    async fn a_light_tenant_is_not_held_back() {
+        let (intake, journal, _cursor) = pipeline();
+        let others = tokio::spawn(async {
+            loop {
+                std::thread::sleep(LONG_TURN);
+                tokio::task::yield_now().await;
+            }
+        });
+        let budget = Budget::new(64 << 20);
+        let payload = |tenant: usize, bytes: usize| Payload {
+            body: vec![0; bytes].into(),
+            permit: budget.visit(tenant).try_reserve(bytes as u64, 0),
+            ..payload()
+        };
+        let take = async |payload| {
+            let began = Instant::now();
+            intake.take(payload, Duration::ZERO).await.unwrap();
+            began.elapsed()
+        };
+        let heavy = payload(1, 2 * EASED_BYTES as usize);
+        let space = journal.try_reserve(journal.cost(&heavy)).unwrap();
+        let _ = journal.append(space, Arc::new(heavy), None, Durability::Written);
+        assert!(take(payload(2, PAYLOAD_BYTES)).await < LONGEST_HOLD);
+        assert!(take(payload(1, PAYLOAD_BYTES)).await >= LONGEST_HOLD);
+        others.abort();
     }
 }

@@ -394,6 +394,19 @@ async fn a_flood_that_was_first_leaves_room() {
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
+/// Scenario: one tenant holds nine tenths of what is held, another the rest; then the first one gives up most of it.
+/// Guarantees: the second is light, and the first is not; in the end both hold about the same, and neither is; nor is who is alone.
+#[test]
+fn a_tenant_is_light_beside_heavier_ones() {
+    let budget = Budget::new(160 * MIB);
+    let mut first = budget.visit(1).try_reserve(90 * MIB, 0).unwrap();
+    assert!(!first.is_of_a_light_tenant());
+    let second = budget.visit(2).try_reserve(10 * MIB, 0).unwrap();
+    assert!(second.is_of_a_light_tenant() && !first.is_of_a_light_tenant());
+    first.shrink_to(12 * MIB);
+    assert!(!second.is_of_a_light_tenant() && !first.is_of_a_light_tenant());
+}
+
 /// Scenario: two tenants of weights 1 and 3 take piece after piece, in turn, while the oldest piece is given back whenever neither gets
 /// another.
 /// Guarantees: the one comes to hold three times what the other holds; a third finds what is left.
