@@ -115,7 +115,10 @@ impl Cumulative {
                     }
                 }
                 Change::Ended(key, at_ms) => {
-                    if totals.get(&key).is_some_and(|total: &Total| total.last_ms < at_ms) {
+                    if totals
+                        .get(&key)
+                        .is_some_and(|total: &Total| total.last_ms < at_ms)
+                    {
                         totals.remove(&key);
                     }
                 }

@@ -91,10 +91,7 @@ impl Encoder {
         let adds_up = settings.mapping.delta_to_cumulative;
         Self {
             transcoder: Transcoder::new(settings.mapping),
-            cumulative: Cumulative::new(
-                settings.max_delta_series,
-                settings.totals.filter(|_| adds_up),
-            ),
+            cumulative: Cumulative::new(settings.max_delta_series, settings.totals.filter(|_| adds_up)),
             relabelled: Relabelled::new(settings.relabel),
             writer: Writer::new(settings.format, lanes, max, metadata),
             lanes,

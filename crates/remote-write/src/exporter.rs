@@ -300,8 +300,8 @@ impl RemoteWriteExporter {
         let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
         let mut encoder = inner.encoder.clone().lock_owned().await;
         encoder.set_format(inner.format());
-        let off_reactor = encoder.waits_for_a_file()
-            || inner.has_several_cores && batch.bytes() >= OFF_REACTOR_FROM_BYTES;
+        let off_reactor =
+            encoder.waits_for_a_file() || inner.has_several_cores && batch.bytes() >= OFF_REACTOR_FROM_BYTES;
         let work = move || {
             let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
             let encoded = encoder.encode(&slices);

@@ -10,8 +10,8 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::exponential_histogram_data_point::Buckets;
 use opentelemetry_proto::tonic::metrics::v1::{
-    ExponentialHistogram, ExponentialHistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
-    metric, number_data_point,
+    ExponentialHistogram, ExponentialHistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics,
+    ScopeMetrics, Sum, metric, number_data_point,
 };
 use prost::Message;
 use sluice_tests::{Answer, Config, Gateway, Sink, post};
@@ -186,14 +186,23 @@ async fn totals_survive_kills() {
             first.kill().await;
             first = Gateway::start(&config).await;
         }
-        let reply = post(first.http(), "/v1/metrics", &[("content-type", V1)], round_of_deltas(round)).await;
+        let reply = post(
+            first.http(),
+            "/v1/metrics",
+            &[("content-type", V1)],
+            round_of_deltas(round),
+        )
+        .await;
         assert_eq!(reply.status, 200, "{}", reply.text());
     }
     first.settled().await;
     second.settled().await;
     let metrics = first.metrics().await;
     for reason in ["damaged", "unwritten", "absent"] {
-        let lost = metrics.sum("sluice_remote_write_totals_lost_total", &[&format!("reason=\"{reason}\"")]);
+        let lost = metrics.sum(
+            "sluice_remote_write_totals_lost_total",
+            &[&format!("reason=\"{reason}\"")],
+        );
         assert!(lost == 0.0, "{reason}: {lost}");
     }
     assert!(metrics.sum("sluice_remote_write_dropped_points_total", &[]) == 0.0);
@@ -207,12 +216,19 @@ async fn totals_survive_kills() {
             assert_eq!(known, *total, "{series:?} in round {round}");
             let sum = (round + 1) * (round + 2) / 2;
             let in_buckets = if series.0.starts_with("latency") { sum } else { 0 };
-            assert_eq!(*total, (FIRST_NANOS - 1_000_000_000, sum, in_buckets), "{series:?} in round {round}");
+            assert_eq!(
+                *total,
+                (FIRST_NANOS - 1_000_000_000, sum, in_buckets),
+                "{series:?} in round {round}"
+            );
         }
         assert_eq!(seen.len() as u64, end, "{series:?}");
         again += totals.len() - seen.len();
     }
-    println!("{KILLS} kills: {again} samples of {} came again", 2 * end * SERIES);
+    println!(
+        "{KILLS} kills: {again} samples of {} came again",
+        2 * end * SERIES
+    );
     first.stop().await;
     second.stop().await;
 }

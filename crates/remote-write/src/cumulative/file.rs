@@ -189,7 +189,12 @@ impl Log {
     ///
     /// # Errors
     /// When it could not be written, and there is nothing in the file any more.
-    pub fn write(&mut self, changes: &[Change], seed: u64, totals: &HashMap<Key, Total>) -> Result<(), Fault> {
+    pub fn write(
+        &mut self,
+        changes: &[Change],
+        seed: u64,
+        totals: &HashMap<Key, Total>,
+    ) -> Result<(), Fault> {
         let mut bytes = vec![0; FRAME_BYTES];
         changes.iter().for_each(|change| record::put(&mut bytes, change));
         frame(&mut bytes, CHANGES);
@@ -208,7 +213,10 @@ impl Log {
             self.pause = PAUSE_REQUESTS;
             return Err(Fault::Unwritten);
         }
-        if self.open.as_ref().is_some_and(|open| open.is_full(self.log_bytes))
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.is_full(self.log_bytes))
             && let Err(error) = self.write_anew(&[], seed, totals)
         {
             // All is in the old one, and it is tried again when there is as much again.
@@ -217,7 +225,11 @@ impl Log {
                 open.beyond += self.log_bytes;
             }
         }
-        if self.open.is_some() { Ok(()) } else { Err(Fault::Unwritten) }
+        if self.open.is_some() {
+            Ok(())
+        } else {
+            Err(Fault::Unwritten)
+        }
     }
 
     /// Nothing of the file is to be found by the next process: what is in it would be less than what was sent.
@@ -285,7 +297,13 @@ impl Open {
         self.end - self.made_bytes > least.max(self.made_bytes) + self.beyond
     }
 
-    fn fill(&mut self, old: Option<&Open>, more: &[u8], seed: u64, totals: &HashMap<Key, Total>) -> io::Result<()> {
+    fn fill(
+        &mut self,
+        old: Option<&Open>,
+        more: &[u8],
+        seed: u64,
+        totals: &HashMap<Key, Total>,
+    ) -> io::Result<()> {
         let mut header = Vec::with_capacity(HEADER_BYTES);
         header.extend_from_slice(&MAGIC);
         header.extend_from_slice(&VERSION.to_le_bytes());
@@ -370,7 +388,10 @@ impl Open {
         }
         read_exact(&*self.file, &mut header, 0)?;
         let (said, crc) = header.split_at(HEADER_BYTES - 4);
-        if said[..4] != MAGIC || said[4..6] != VERSION.to_le_bytes() || crc != crc32c::crc32c(said).to_le_bytes() {
+        if said[..4] != MAGIC
+            || said[4..6] != VERSION.to_le_bytes()
+            || crc != crc32c::crc32c(said).to_le_bytes()
+        {
             return Ok(Read::Damaged);
         }
         let seed = said[8..].try_into().map_or(0, u64::from_le_bytes);
@@ -380,7 +401,11 @@ impl Open {
         while at < size {
             let mut head = [0; FRAME_BYTES];
             // Cut off by the end: it was being written when the process went.
-            let cut = if is_log { Read::Until(at, seed) } else { Read::Damaged };
+            let cut = if is_log {
+                Read::Until(at, seed)
+            } else {
+                Read::Damaged
+            };
             let left = size - at;
             if left < FRAME_BYTES as u64 {
                 return Ok(cut);
@@ -424,7 +449,11 @@ impl Open {
             }
             at = end;
         }
-        Ok(if is_log { Read::Until(at, seed) } else { Read::Damaged })
+        Ok(if is_log {
+            Read::Until(at, seed)
+        } else {
+            Read::Damaged
+        })
     }
 }
 

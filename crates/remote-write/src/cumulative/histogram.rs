@@ -47,8 +47,10 @@ impl Exponential {
             Ok(finer) => EXPONENTS.start << finer..EXPONENTS.end << finer,
             Err(_) => EXPONENTS.start >> scale.unsigned_abs()..(EXPONENTS.end >> scale.unsigned_abs()) + 1,
         };
-        let is_possible =
-            |buckets: &Buckets| buckets.range().is_empty() || possible.contains(&buckets.range().start) && buckets.range().end <= possible.end;
+        let is_possible = |buckets: &Buckets| {
+            buckets.range().is_empty()
+                || possible.contains(&buckets.range().start) && buckets.range().end <= possible.end
+        };
         if !is_possible(&histogram.positive) || !is_possible(&histogram.negative) {
             return None;
         }
@@ -87,7 +89,9 @@ impl Exponential {
         if levels > 0 {
             self.positive.make_coarser(levels);
             self.negative.make_coarser(levels);
-            self.scale = self.scale.saturating_sub(i32::try_from(levels).unwrap_or(i32::MAX));
+            self.scale = self
+                .scale
+                .saturating_sub(i32::try_from(levels).unwrap_or(i32::MAX));
         }
     }
 
@@ -152,7 +156,11 @@ impl Buckets {
         let Some(first) = self.counts.iter().position(is_counted) else {
             return Self::default();
         };
-        let end = self.counts.iter().rposition(is_counted).map_or(first, |last| last + 1);
+        let end = self
+            .counts
+            .iter()
+            .rposition(is_counted)
+            .map_or(first, |last| last + 1);
         let Some(offset) = i64::from(self.offset)
             .checked_add(first as i64)
             .and_then(|offset| i32::try_from(offset).ok())

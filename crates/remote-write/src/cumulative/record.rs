@@ -50,7 +50,10 @@ fn put_histogram(out: &mut Vec<u8>, histogram: &Exponential) {
 /// The change that `bytes` begin with, which is taken off them; `None` when there is none.
 pub(super) fn take(bytes: &mut &[u8]) -> Option<Change> {
     let [tag] = fixed(bytes)?;
-    let key = Key(u64::from_le_bytes(fixed(bytes)?), u64::from_le_bytes(fixed(bytes)?));
+    let key = Key(
+        u64::from_le_bytes(fixed(bytes)?),
+        u64::from_le_bytes(fixed(bytes)?),
+    );
     let last_ms = i64::from_le_bytes(fixed(bytes)?);
     if tag == ENDED {
         return Some(Change::Ended(key, last_ms));

@@ -84,14 +84,16 @@ fn request(name: &str, data: metric::Data) -> Vec<u8> {
 
 /// Deltas by series and second; `None` ends the series.
 fn numbers(points: &[(&str, u64, Option<i64>)]) -> Vec<u8> {
-    let points = points.iter().map(|(series, second, delta)| otlp::NumberDataPoint {
-        attributes: attributes(series),
-        start_time_unix_nano: (second - 1) * 1_000_000_000,
-        time_unix_nano: second * 1_000_000_000,
-        flags: u32::from(delta.is_none()),
-        value: delta.map(number_data_point::Value::AsInt),
-        ..Default::default()
-    });
+    let points = points
+        .iter()
+        .map(|(series, second, delta)| otlp::NumberDataPoint {
+            attributes: attributes(series),
+            start_time_unix_nano: (second - 1) * 1_000_000_000,
+            time_unix_nano: second * 1_000_000_000,
+            flags: u32::from(delta.is_none()),
+            value: delta.map(number_data_point::Value::AsInt),
+            ..Default::default()
+        });
     request(
         "c",
         metric::Data::Sum(otlp::Sum {
@@ -109,19 +111,21 @@ fn exponentials(points: &[(&str, u64, &Exponential)], aggregation_temporality: i
             bucket_counts: buckets.counts.clone(),
         })
     };
-    let points = points.iter().map(|(series, second, histogram)| otlp::ExponentialHistogramDataPoint {
-        attributes: attributes(series),
-        start_time_unix_nano: (second - 1) * 1_000_000_000,
-        time_unix_nano: second * 1_000_000_000,
-        count: histogram.count,
-        sum: Some(histogram.sum),
-        scale: histogram.scale,
-        zero_count: histogram.zero_count,
-        zero_threshold: histogram.zero_threshold,
-        positive: buckets(&histogram.positive),
-        negative: buckets(&histogram.negative),
-        ..Default::default()
-    });
+    let points = points.iter().map(
+        |(series, second, histogram)| otlp::ExponentialHistogramDataPoint {
+            attributes: attributes(series),
+            start_time_unix_nano: (second - 1) * 1_000_000_000,
+            time_unix_nano: second * 1_000_000_000,
+            count: histogram.count,
+            sum: Some(histogram.sum),
+            scale: histogram.scale,
+            zero_count: histogram.zero_count,
+            zero_threshold: histogram.zero_threshold,
+            positive: buckets(&histogram.positive),
+            negative: buckets(&histogram.negative),
+            ..Default::default()
+        },
+    );
     request(
         "h",
         metric::Data::ExponentialHistogram(otlp::ExponentialHistogram {
@@ -136,12 +140,17 @@ fn histogram_of(scale: i32, indexes: &[i32]) -> Exponential {
     let first = *indexes.iter().min().unwrap();
     let last = *indexes.iter().max().unwrap();
     let mut counts = vec![0; (last - first + 1) as usize];
-    indexes.iter().for_each(|index| counts[(index - first) as usize] += 1);
+    indexes
+        .iter()
+        .for_each(|index| counts[(index - first) as usize] += 1);
     Exponential {
         count: indexes.len() as u64,
         sum: indexes.len() as f64,
         scale,
-        positive: Buckets { offset: first, counts },
+        positive: Buckets {
+            offset: first,
+            counts,
+        },
         ..Default::default()
     }
 }
@@ -229,7 +238,10 @@ fn what_comes_again_comes_again_after_the_next_kill() {
         assert_eq!(values(&send(&mut process, &[&requests[1]]).0, "a"), [3.0]);
     }
     assert_eq!(values(&send(&mut process, &[&requests[2]]).0, "a"), [6.0]);
-    assert_eq!(values(&send(&mut process, &[&numbers(&[("a", 4, Some(4))])]).0, "a"), [10.0]);
+    assert_eq!(
+        values(&send(&mut process, &[&numbers(&[("a", 4, Some(4))])]).0, "a"),
+        [10.0]
+    );
 }
 
 /// Scenario: a series ends and begins anew, and all of that comes again after a kill.
@@ -243,9 +255,16 @@ fn an_end_that_comes_again_ends_nothing() {
     let mut after = encoder(&disk);
     let (again, _) = send(&mut after, &[&all]);
     // The marker that ends a series is no number, and so never equal to itself.
-    let bits = |got: &Got| got.values().map(|(value, _, start)| (value.to_bits(), *start)).collect::<Vec<_>>();
+    let bits = |got: &Got| {
+        got.values()
+            .map(|(value, _, start)| (value.to_bits(), *start))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(bits(&again), bits(&sent));
-    assert_eq!(values(&send(&mut after, &[&numbers(&[("a", 4, Some(1))])]).0, "a"), [8.0]);
+    assert_eq!(
+        values(&send(&mut after, &[&numbers(&[("a", 4, Some(1))])]).0, "a"),
+        [8.0]
+    );
 }
 
 /// Scenario: the power goes after every request and at every operation within one, with what was not synced there, torn or gone.
@@ -291,7 +310,10 @@ fn damage_begins_anew() {
     for n in 1..=3 {
         send(
             &mut before,
-            &[&numbers(&[("a", n, Some(100))]), &exponentials(&[("h", n, &shape)], DELTA)],
+            &[
+                &numbers(&[("a", n, Some(100))]),
+                &exponentials(&[("h", n, &shape)], DELTA),
+            ],
         );
     }
     let file = |disk: &SimulatedDisk| {
@@ -312,7 +334,10 @@ fn damage_begins_anew() {
         assert_eq!(after.take_faults(), [Fault::Damaged], "byte {at}");
         assert_eq!(got[&("a".to_owned(), 4000)], (1.0, Vec::new(), 3000), "byte {at}");
         let mut once_more = encoder(&disk);
-        assert_eq!(values(&send(&mut once_more, &[&numbers(&[("a", 5, Some(1))])]).0, "a"), [2.0]);
+        assert_eq!(
+            values(&send(&mut once_more, &[&numbers(&[("a", 5, Some(1))])]).0, "a"),
+            [2.0]
+        );
         assert!(once_more.take_faults().is_empty());
     }
     let mut torn = 0;
@@ -378,7 +403,10 @@ fn a_full_disk_stops_nothing() {
     send(&mut process, &[&numbers(&[("a", 2, Some(1))])]);
     disk.mend();
     let mut after = encoder(&disk);
-    assert_eq!(values(&send(&mut after, &[&numbers(&[("a", 3, Some(5))])]).0, "a"), [5.0]);
+    assert_eq!(
+        values(&send(&mut after, &[&numbers(&[("a", 3, Some(5))])]).0, "a"),
+        [5.0]
+    );
     assert_eq!(after.take_faults(), [Fault::Damaged]);
 }
 
@@ -418,7 +446,10 @@ fn a_file_does_not_grow() {
         let seed = log.read(&mut |is_request, change| {
             let Change::Added(key, total) = change else { return };
             last += u64::from(is_request && total.last_ms == request);
-            if found.get(&key).is_none_or(|known: &Total| known.last_ms <= total.last_ms) {
+            if found
+                .get(&key)
+                .is_none_or(|known: &Total| known.last_ms <= total.last_ms)
+            {
                 found.insert(key, total);
             }
         });
@@ -438,14 +469,20 @@ fn a_request_that_is_encoded_again_has_its_values() {
     let (sent, _) = send(&mut encoder, &[&one, &two]);
     let changes = encoder.take_changes();
     // One that was encoded ahead meanwhile.
-    assert_eq!(values(&send(&mut encoder, &[&numbers(&[("a", 3, Some(4))])]).0, "a"), [7.0]);
+    assert_eq!(
+        values(&send(&mut encoder, &[&numbers(&[("a", 3, Some(4))])]).0, "a"),
+        [7.0]
+    );
     encoder.comes_again(changes);
     let mut again = send(&mut encoder, &[&one]).0;
     again.extend(send(&mut encoder, &[&two]).0);
     assert_eq!(again, sent);
     let (_, outcome) = send(&mut encoder, &[&two]);
     assert_eq!(outcome.dropped.get(Reason::DeltaOrder), 1);
-    assert_eq!(values(&send(&mut encoder, &[&numbers(&[("a", 4, Some(8))])]).0, "a"), [15.0]);
+    assert_eq!(
+        values(&send(&mut encoder, &[&numbers(&[("a", 4, Some(8))])]).0, "a"),
+        [15.0]
+    );
 }
 
 /// Scenario: a request is said to come again and never does, while others come.
@@ -470,7 +507,10 @@ fn what_does_not_come_again_is_forgotten() {
 fn a_point_of_the_future_ends_no_series_for_good() {
     let disk = SimulatedDisk::default();
     let future = 4_102_444_800;
-    send(&mut encoder(&disk), &[&numbers(&[("a", future, Some(1)), ("b", 1, Some(1))])]);
+    send(
+        &mut encoder(&disk),
+        &[&numbers(&[("a", future, Some(1)), ("b", 1, Some(1))])],
+    );
     let mut after = encoder(&disk);
     let (got, _) = send(&mut after, &[&numbers(&[("a", 2, Some(3)), ("b", 2, Some(3))])]);
     assert_eq!((values(&got, "a"), values(&got, "b")), (vec![3.0], vec![4.0]));
@@ -536,12 +576,20 @@ fn histograms_that_are_not_added() {
     let mut send_one = |second, histogram: &Exponential| {
         let (got, outcome) = send(&mut process, &[&exponentials(&[("a", second, histogram)], DELTA)]);
         assert_eq!(outcome.points + outcome.dropped.total(), 1);
-        let reasons = [Reason::Histogram, Reason::DeltaRoom, Reason::DeltaOrder, Reason::Scale];
+        let reasons = [
+            Reason::Histogram,
+            Reason::DeltaRoom,
+            Reason::DeltaOrder,
+            Reason::Scale,
+        ];
         (got.len(), reasons.map(|reason| outcome.dropped.get(reason)))
     };
     assert_eq!(send_one(1, &good), (1, [0, 0, 0, 0]));
     assert_eq!(send_one(1, &good), (0, [0, 0, 1, 0]));
-    let wrong_count = Exponential { count: 3, ..good.clone() };
+    let wrong_count = Exponential {
+        count: 3,
+        ..good.clone()
+    };
     let too_many = Exponential {
         count: u64::MAX,
         zero_count: u64::MAX - 2,
@@ -555,7 +603,16 @@ fn histograms_that_are_not_added() {
     for wrong in [wrong_count, too_many, no_double, infinite_zero] {
         assert_eq!(send_one(2, &wrong), (0, [1, 0, 0, 0]), "{wrong:?}");
     }
-    assert_eq!(send_one(2, &Exponential { scale: -5, ..good.clone() }), (0, [0, 0, 0, 1]));
+    assert_eq!(
+        send_one(
+            2,
+            &Exponential {
+                scale: -5,
+                ..good.clone()
+            }
+        ),
+        (0, [0, 0, 0, 1])
+    );
     let many = histogram_of(0, &(0..100).collect::<Vec<_>>());
     assert_eq!(send_one(3, &many), (0, [0, 1, 0, 0]));
     assert_eq!(send_one(4, &good), (1, [0, 0, 0, 0]));

@@ -63,7 +63,8 @@ pub(super) fn came(answer: &Result<Answer, SendError>) -> Came {
         Ok(answer) if matches!(answer.status.as_u16(), 408 | 429 | 500..) => Came::Failure,
         Ok(_) => Came::Nothing,
         Err(SendError::Timeout {
-            phase: Phase::Signing, ..
+            phase: Phase::Signing,
+            ..
         }) => Came::Nothing,
         Err(error) if error.needs_mending() => Came::Nothing,
         Err(_) => Came::Failure,

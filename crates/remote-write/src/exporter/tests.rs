@@ -805,5 +805,8 @@ async fn deltas_of_a_batch_that_is_cut_are_added_once() {
     }
     let taken = seen.taken.lock();
     assert_eq!(taken.len(), 50);
-    assert!(taken.values().all(|values| *values == [1.0, 3.0, 7.0]), "{taken:?}");
+    assert!(
+        taken.values().all(|values| *values == [1.0, 3.0, 7.0]),
+        "{taken:?}"
+    );
 }

@@ -62,7 +62,15 @@ impl Exponential {
         put_double(out, 3, sum);
         put_uint(out, 4, zigzag(i64::from(self.scale.min(FINEST))));
         let threshold = self.zero_threshold;
-        put_double(out, 5, if threshold > 0.0 { threshold } else { ZERO_THRESHOLD });
+        put_double(
+            out,
+            5,
+            if threshold > 0.0 {
+                threshold
+            } else {
+                ZERO_THRESHOLD
+            },
+        );
         put_varint(out, 6 << 3);
         put_varint(out, self.zero_count);
         self.negative.put(out, levels, 8, 9);

@@ -532,7 +532,11 @@ mod tests {
             let mut point = PointLabels::default();
             point.begin();
             let id = names.of(&format!("n{round:02}")).unwrap();
-            let len = if round == ROUNDS / 2 { MAX_OFFSET as usize } else { 50 };
+            let len = if round == ROUNDS / 2 {
+                MAX_OFFSET as usize
+            } else {
+                50
+            };
             let value: Vec<u8> = (0..len).map(|n| b'a' + (n * (round + 7) % 23) as u8).collect();
             point.push(id, names.get(id), &value);
             of_points += point.bytes();
@@ -547,7 +551,9 @@ mod tests {
             };
             assert_eq!(plan.slots.len(), 4, "name, run, point, run");
             lane.put_labels(&labels);
-            plan.slots.iter().for_each(|slot| want.extend_from_slice(labels.slot(*slot)));
+            plan.slots
+                .iter()
+                .for_each(|slot| want.extend_from_slice(labels.slot(*slot)));
         }
         lane.finish();
         let body = &lane.finished[0];

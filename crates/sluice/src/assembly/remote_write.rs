@@ -108,8 +108,12 @@ pub(super) fn exporter(
 /// Where totals of deltas are kept: beside the queue that the exporter reads, of the first of its pipelines that has one on a disk. That is locked, and what
 /// the totals go with.
 fn totals(id: &str, settings: &Settings) -> Option<TotalsFile> {
-    let has_exporter =
-        |pipeline: &&settings::Pipeline| pipeline.exporters.iter().any(|exporter| exporter.to_string() == id);
+    let has_exporter = |pipeline: &&settings::Pipeline| {
+        pipeline
+            .exporters
+            .iter()
+            .any(|exporter| exporter.to_string() == id)
+    };
     let mut pipelines = settings.pipelines.iter().filter(has_exporter);
     let (pipeline, storage) = pipelines.find_map(|pipeline| Some((pipeline, pipeline.storage.as_ref()?)))?;
     let Some(Extension::FileStorage(storage)) = settings.extensions.get(storage) else {

@@ -20,7 +20,9 @@ fn of(scale: i32, values: &[i64], below_zero: &[i64]) -> Exponential {
             return Buckets::default();
         };
         let mut counts = vec![0; (indexes.iter().max().unwrap() - first + 1) as usize];
-        indexes.iter().for_each(|index| counts[(index - first) as usize] += 1);
+        indexes
+            .iter()
+            .for_each(|index| counts[(index - first) as usize] += 1);
         Buckets {
             offset: *first as i32,
             counts,
@@ -48,7 +50,9 @@ fn a_sum_is_the_histogram_of_all_values() {
         for _ in 0..1 + random.below(10) {
             let mut draw = |most: u64| {
                 let count = random.below(most);
-                (0..count).map(|_| random.below(spread) as i64 - spread as i64 / 2).collect::<Vec<_>>()
+                (0..count)
+                    .map(|_| random.below(spread) as i64 - spread as i64 / 2)
+                    .collect::<Vec<_>>()
             };
             let (values, below_zero) = (draw(20), draw(4));
             let scale = FINEST - random.below(13) as i32;
@@ -68,7 +72,10 @@ fn a_sum_is_the_histogram_of_all_values() {
             histogram.positive.counts.len() <= MAX_BUCKETS && histogram.negative.counts.len() <= MAX_BUCKETS
         };
         assert!(fits(&sum) && sum.scale <= coarsest);
-        assert!(sum.scale == coarsest || !fits(&of(sum.scale + 1, &all, &all_below)), "{round}");
+        assert!(
+            sum.scale == coarsest || !fits(&of(sum.scale + 1, &all, &all_below)),
+            "{round}"
+        );
     }
 }
 
@@ -124,7 +131,14 @@ fn the_ends_of_what_can_be_counted() {
         ..no_number.clone()
     };
     assert!(no_number.for_total().is_some() && with_more.for_total().is_some());
-    assert!(Exponential { count: 1, ..no_number }.for_total().is_none());
+    assert!(
+        Exponential {
+            count: 1,
+            ..no_number
+        }
+        .for_total()
+        .is_none()
+    );
     for scale in [-4, 0, 3, 8, 20] {
         let per_power = |power: i64| match u32::try_from(scale) {
             Ok(finer) => power << finer,

@@ -100,7 +100,9 @@ impl Run {
         loop {
             let bytes = self.bytes[self.sent as usize % self.bytes.len()];
             let at = self.instant();
-            let Some(request) = self.limit.begin(bytes, at) else { return };
+            let Some(request) = self.limit.begin(bytes, at) else {
+                return;
+            };
             assert!(self.under_way.len() < LANES);
             self.sent += 1;
             let (end, came) = self.answer(bytes);
@@ -113,7 +115,7 @@ impl Run {
     fn answer(&mut self, bytes: usize) -> (Nanos, Came) {
         let nanos = |seconds: f64| (seconds * 1e9) as Nanos;
         let endpoint = &mut self.endpoint;
-        if self.sent % endpoint.fails_every == 0 {
+        if self.sent.is_multiple_of(endpoint.fails_every) {
             return (nanos(self.now + 0.001), Came::Failure);
         }
         let Reverse(free) = endpoint.free.pop().unwrap();
@@ -166,7 +168,10 @@ fn an_endpoint_is_kept_busy_and_nobody_waits_long() {
             let seen = run.for_seconds(60.0);
             let best = capacity.min(LANES) as f64 / WORK;
             println!("{capacity}: {seen:?}, limit {}", run.limit.limit());
-            assert!(seen.answers_per_second >= 0.8 * best, "{capacity}: {seen:?} of {best}");
+            assert!(
+                seen.answers_per_second >= 0.8 * best,
+                "{capacity}: {seen:?} of {best}"
+            );
             assert!(seen.average_latency <= 2.0 * WORK, "{capacity}: {seen:?}");
         }
     }
@@ -262,7 +267,11 @@ fn failures_are_overload_when_they_are_many() {
             limit.under_way = 0;
             continue;
         };
-        let came = if number % 4 == 0 { Came::Answer } else { Came::Failure };
+        let came = if number % 4 == 0 {
+            Came::Answer
+        } else {
+            Came::Failure
+        };
         limit.end(request, came, at + Duration::from_secs_f64(WORK));
     }
     assert_eq!(limit.limit(), 1);
