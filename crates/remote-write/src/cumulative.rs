@@ -139,6 +139,7 @@ impl Cumulative {
         }
         let left_out = found - self.totals.len();
         tracing::info!(
+            file = %log.path().display(),
             series = self.totals.len(),
             left_out,
             "the totals of deltas go on where they were"

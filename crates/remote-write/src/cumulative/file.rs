@@ -24,7 +24,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sluice_journal::{File, Filesystem, OpenMode};
@@ -131,6 +131,11 @@ impl Log {
             pause: 0,
             log_bytes: LOG_BYTES,
         }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.settings.path
     }
 
     /// Reads the file: each total first, then what the last requests changed, with true. Returns the seed of its keys.
