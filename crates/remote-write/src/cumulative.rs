@@ -1,71 +1,199 @@
 //! Delta to cumulative, between the mapping and the bodies: each series keeps its total.
 //!
-//! Everything that a point of delta temporality becomes is a series of floats that add up: a sum, or the buckets, the count and
-//! the sum of a histogram. So it is done series by series, whatever the metric was.
+//! What a point of delta temporality becomes adds up series by series, whatever the metric was: a number is one, an explicit histogram is those
+//! of its buckets, its count and its sum, an exponential histogram is one (`histogram.rs` has how).
+//!
+//! A point is added once, though its request may come again: because the request is encoded anew, or because the process was killed and the
+//! queue hands it out again. What every point made of its series is remembered until its request is done ([`Change`]), and
+//! in a file where there is one (`file.rs`); a point that comes again is given that total.
+
+mod again;
+mod file;
+mod histogram;
+mod record;
+#[cfg(test)]
+mod tests;
+mod total;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::hash;
 use crate::labels::SeriesLabels;
-use crate::transcode::{About, STALE_NAN, Sample, Sink, Value};
+use crate::transcode::{About, Exponential, STALE_NAN, Sample, Sink, Value};
+
+use again::Again;
+pub(crate) use file::Fault;
+use file::Log;
+pub use file::TotalsFile;
+pub(crate) use total::Change;
+use total::{Amount, Key, Total};
 
 /// A series that has had no point for so long gives up its place to one that needs it: the default of `max_stale` in the Collector's processor.
 const STALE_AFTER_MS: i64 = 300_000;
+
+/// Points from so far in the future are of a clock that was wrong. After a restart their series may begin anew.
+const AHEAD_MS: i64 = 3_600_000;
+
+/// Why a point is not added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    OutOfOrder,
+    NoRoom,
+    Invalid,
+}
+
+/// Numbers of what is refused, by [`Refused`].
+type Counts = [u64; 3];
 
 /// The totals of the series that have come as deltas.
 #[derive(Debug)]
 pub(crate) struct Cumulative {
     totals: HashMap<Key, Total>,
-    max_series: usize,
+    /// Places that they take, and may take.
+    places: usize,
+    max_places: usize,
     /// What keeps senders from making series that have the same key.
     seed: u64,
+    /// What the points of this request have made of their series.
+    changes: Vec<Change>,
+    again: Again,
+    log: Option<Log>,
+    is_read: bool,
+    faults: Vec<Fault>,
     /// Whether places were looked for in this request already.
     swept: bool,
     /// Series of the point being written that were kept, and those that were not, by why.
     kept: u64,
-    refused: [u64; 2],
-    dropped_points: [u64; 2],
+    refused: Counts,
+    dropped_points: Counts,
 }
-
-/// Which series: two hashes of its labels that know nothing of each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key(u64, u64);
-
-#[derive(Debug)]
-struct Total {
-    value: f64,
-    start_ms: i64,
-    last_ms: i64,
-}
-
-/// Indexes of what is counted.
-const OUT_OF_ORDER: usize = 0;
-const NO_ROOM: usize = 1;
 
 impl Cumulative {
-    /// Keeps at most `max_series` totals; without any, no point of delta temporality gets here.
-    pub fn new(max_series: usize) -> Self {
+    /// Keeps totals that take at most `max_places`, in `file` where there is one; without any, no point of delta temporality gets here.
+    pub fn new(max_places: usize, file: Option<TotalsFile>) -> Self {
         let random = std::hash::RandomState::new();
         Self {
             totals: HashMap::new(),
-            max_series,
-            seed: std::hash::BuildHasher::hash_one(&random, max_series),
+            places: 0,
+            max_places,
+            seed: std::hash::BuildHasher::hash_one(&random, max_places),
+            changes: Vec::new(),
+            again: Again::default(),
+            log: file.filter(|_| max_places > 0).map(Log::new),
+            is_read: false,
+            faults: Vec::new(),
             swept: false,
             kept: 0,
-            refused: [0; 2],
-            dropped_points: [0; 2],
+            refused: [0; 3],
+            dropped_points: [0; 3],
         }
     }
 
-    /// Ends a request: data points of it that are not after the last one of their series, and those there was no room for.
-    pub fn take_dropped_points(&mut self) -> [u64; 2] {
+    /// Whether a request waits for a file.
+    pub fn has_file(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Begins a request; `now_ms` is the time of day. The first one reads the file.
+    pub fn begin(&mut self, now_ms: i64) {
+        self.changes.clear();
+        if std::mem::replace(&mut self.is_read, true) {
+            return;
+        }
+        let Some(log) = &mut self.log else { return };
+        let (mut totals, mut again) = (HashMap::new(), Again::default());
+        let seed = log.read(&mut |is_request, change| {
+            if is_request {
+                again.expect(change.clone());
+            }
+            match change {
+                Change::Added(key, total) => {
+                    let is_older = |known: &Total| known.last_ms <= total.last_ms;
+                    if totals.get(&key).is_none_or(is_older) {
+                        totals.insert(key, total);
+                    }
+                }
+                Change::Ended(key, at_ms) => {
+                    if totals
+                        .get(&key)
+                        .is_some_and(|total: &Total| total.last_ms < at_ms)
+                    {
+                        totals.remove(&key);
+                    }
+                }
+            }
+        });
+        match seed {
+            Ok(seed) => self.seed = seed,
+            Err(fault) => return self.faults.push(fault),
+        }
+        self.again = again;
+        let found = totals.len();
+        for (key, total) in totals {
+            let places = self.places + total.places();
+            if places <= self.max_places && total.last_ms <= now_ms.saturating_add(AHEAD_MS) {
+                self.places = places;
+                self.totals.insert(key, total);
+            }
+        }
+        let left_out = found - self.totals.len();
+        tracing::info!(
+            file = %log.path().display(),
+            series = self.totals.len(),
+            left_out,
+            "the totals of deltas go on where they were"
+        );
+    }
+
+    /// Ends a request: what it has changed is written before its bodies are sent. Returns data points of it that are not after the last one of their
+    /// series, those there was no room for, and those that are not valid.
+    pub fn end(&mut self) -> Counts {
+        if let Some(log) = &mut self.log
+            && !self.changes.is_empty()
+            && let Err(fault) = log.write(&self.changes, self.seed, &self.totals)
+        {
+            self.faults.push(fault);
+        }
+        if !self.changes.is_empty() {
+            self.again.end_request();
+        }
         self.swept = false;
         std::mem::take(&mut self.dropped_points)
     }
 
+    /// What the last request has changed; to be [told](Self::comes_again) when it will be encoded once more.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The points that made these changes come once more: they are given the totals that they had.
+    pub fn comes_again(&mut self, changes: Vec<Change>) {
+        changes.into_iter().for_each(|change| self.again.expect(change));
+    }
+
+    /// Of a request that ended in a panic nothing is left but its changes, for it comes again.
+    pub fn forget_request(&mut self) {
+        let changes = self.take_changes();
+        self.comes_again(changes);
+        self.swept = false;
+        self.kept = 0;
+        self.refused = [0; 3];
+        self.dropped_points = [0; 3];
+    }
+
+    /// Why totals do not go on after a restart, as often as that came to be known.
+    pub fn take_faults(&mut self) -> Vec<Fault> {
+        std::mem::take(&mut self.faults)
+    }
+
     /// `sink`, with the totals before it.
     pub fn before<'s, S>(&'s mut self, sink: &'s mut S) -> Before<'s, S> {
-        Before { totals: self, sink }
+        Before {
+            totals: self,
+            sink,
+            message: Vec::new(),
+        }
     }
 
     fn key(&self, labels: &SeriesLabels<'_>) -> Key {
@@ -76,30 +204,130 @@ impl Cumulative {
         Key(labels.hash(), second)
     }
 
-    /// The total with `delta` in it, and since when; or what it is counted as.
-    fn add(&mut self, key: Key, delta: f64, sample: &Sample<'_>) -> Result<(f64, i64), usize> {
-        if let Some(total) = self.totals.get_mut(&key) {
-            if sample.timestamp_ms <= total.last_ms {
-                return Err(OUT_OF_ORDER);
+    /// What the point with this time is in: it came before, and was given this.
+    fn given(&mut self, key: Key, at_ms: i64) -> Option<Total> {
+        let total = self.again.take(key, at_ms)?;
+        self.changes.push(Change::Added(key, total.clone()));
+        Some(total)
+    }
+
+    /// The total with `delta` in it.
+    fn add(&mut self, key: Key, delta: f64, sample: &Sample<'_>) -> Result<(f64, i64), Refused> {
+        let at_ms = sample.timestamp_ms;
+        if let Some(Total {
+            amount: Amount::Float(value),
+            start_ms,
+            ..
+        }) = self.given(key, at_ms)
+        {
+            return Ok((value, start_ms));
+        }
+        let known = self.totals.get_mut(&key);
+        if known.as_ref().is_some_and(|total| at_ms <= total.last_ms) {
+            return Err(Refused::OutOfOrder);
+        }
+        let (value, start_ms) = match known {
+            Some(Total {
+                amount: Amount::Float(value),
+                start_ms,
+                last_ms,
+            }) => {
+                *value += delta;
+                *last_ms = at_ms;
+                (*value, *start_ms)
             }
-            total.value += delta;
-            total.last_ms = sample.timestamp_ms;
-            return Ok((total.value, total.start_ms));
-        }
-        if self.totals.len() >= self.max_series && !std::mem::replace(&mut self.swept, true) {
-            let stale_before = sample.timestamp_ms.saturating_sub(STALE_AFTER_MS);
-            self.totals.retain(|_, total| total.last_ms >= stale_before);
-        }
-        if self.totals.len() >= self.max_series {
-            return Err(NO_ROOM);
-        }
-        let total = Total {
-            value: delta,
-            start_ms: sample.start_ms,
-            last_ms: sample.timestamp_ms,
+            _ => {
+                let total = Total {
+                    amount: Amount::Float(delta),
+                    start_ms: sample.start_ms,
+                    last_ms: at_ms,
+                };
+                self.keep(key, total)?;
+                (delta, sample.start_ms)
+            }
         };
+        let total = Total {
+            amount: Amount::Float(value),
+            start_ms,
+            last_ms: at_ms,
+        };
+        self.changes.push(Change::Added(key, total));
+        Ok((value, start_ms))
+    }
+
+    /// The total with `delta` in it. One that cannot be counted any more begins anew.
+    fn add_histogram(
+        &mut self,
+        key: Key,
+        delta: &Exponential,
+        sample: &Sample<'_>,
+    ) -> Result<(Arc<Exponential>, i64), Refused> {
+        let at_ms = sample.timestamp_ms;
+        if let Some(Total {
+            amount: Amount::Histogram(histogram),
+            start_ms,
+            ..
+        }) = self.given(key, at_ms)
+        {
+            return Ok((histogram, start_ms));
+        }
+        let known = self.totals.get(&key);
+        if known.is_some_and(|total| at_ms <= total.last_ms) {
+            return Err(Refused::OutOfOrder);
+        }
+        let delta = delta.for_total().ok_or(Refused::Invalid)?;
+        let sum = known.and_then(|total| match &total.amount {
+            Amount::Histogram(histogram) => Some((histogram.plus(&delta)?, total.start_ms)),
+            Amount::Float(_) => None,
+        });
+        let (histogram, start_ms) = sum.unwrap_or((delta, sample.start_ms));
+        let histogram = Arc::new(histogram);
+        let total = Total {
+            amount: Amount::Histogram(histogram.clone()),
+            start_ms,
+            last_ms: at_ms,
+        };
+        self.keep(key, total.clone())?;
+        self.changes.push(Change::Added(key, total));
+        Ok((histogram, start_ms))
+    }
+
+    /// Puts a total into its place, if there is room for it.
+    fn keep(&mut self, key: Key, total: Total) -> Result<(), Refused> {
+        let needed = |totals: &Self| {
+            let before = totals.totals.get(&key).map_or(0, Total::places);
+            totals.places - before + total.places()
+        };
+        let mut places = needed(self);
+        if places > self.max_places && !std::mem::replace(&mut self.swept, true) {
+            let stale_before = total.last_ms.saturating_sub(STALE_AFTER_MS);
+            let changes = &mut self.changes;
+            self.totals.retain(|key, total| {
+                let stays = total.last_ms >= stale_before;
+                if !stays {
+                    changes.push(Change::Ended(*key, total.last_ms.saturating_add(1)));
+                }
+                stays
+            });
+            self.places = self.totals.values().map(Total::places).sum();
+            places = needed(self);
+        }
+        if places > self.max_places {
+            return Err(Refused::NoRoom);
+        }
+        self.places = places;
         self.totals.insert(key, total);
-        Ok((delta, sample.start_ms))
+        Ok(())
+    }
+
+    /// The series ends; unless it went on after that, and the end came again.
+    fn end_series(&mut self, key: Key, at_ms: i64) {
+        if self.totals.get(&key).is_some_and(|total| total.last_ms < at_ms)
+            && let Some(total) = self.totals.remove(&key)
+        {
+            self.places -= total.places();
+            self.changes.push(Change::Ended(key, at_ms));
+        }
     }
 }
 
@@ -107,23 +335,25 @@ impl Cumulative {
 pub(crate) struct Before<'s, S> {
     totals: &'s mut Cumulative,
     sink: &'s mut S,
+    message: Vec<u8>,
 }
 
 impl<S: Sink> Sink for Before<'_, S> {
     #[inline]
     fn sample(&mut self, labels: &SeriesLabels<'_>, sample: &Sample<'_>, about: &About<'_>) {
-        let Value::Float(delta) = sample.value else {
-            return self.sink.sample(labels, sample, about);
-        };
         if !sample.is_delta {
             return self.sink.sample(labels, sample, about);
         }
         let key = self.totals.key(labels);
-        if delta.to_bits() == STALE_NAN {
-            self.totals.totals.remove(&key);
-            self.totals.kept += 1;
-            return self.sink.sample(labels, sample, about);
-        }
+        let delta = match sample.value {
+            Value::Float(delta) if delta.to_bits() != STALE_NAN => delta,
+            // A histogram comes by the other way, unless it ends its series.
+            _ => {
+                self.totals.end_series(key, sample.timestamp_ms);
+                self.totals.kept += 1;
+                return self.sink.sample(labels, sample, about);
+            }
+        };
         match self.totals.add(key, delta, sample) {
             Ok((value, start_ms)) => {
                 self.totals.kept += 1;
@@ -134,7 +364,31 @@ impl<S: Sink> Sink for Before<'_, S> {
                 };
                 self.sink.sample(labels, &sample, about);
             }
-            Err(why) => self.totals.refused[why] += 1,
+            Err(why) => self.totals.refused[why as usize] += 1,
+        }
+    }
+
+    fn delta(
+        &mut self,
+        labels: &SeriesLabels<'_>,
+        delta: &Exponential,
+        sample: &Sample<'_>,
+        about: &About<'_>,
+    ) {
+        let key = self.totals.key(labels);
+        match self.totals.add_histogram(key, delta, sample) {
+            Ok((histogram, start_ms)) => {
+                self.totals.kept += 1;
+                self.message.clear();
+                histogram.put(&mut self.message, false);
+                let sample = Sample {
+                    value: Value::Native(&self.message),
+                    start_ms,
+                    ..*sample
+                };
+                self.sink.sample(labels, &sample, about);
+            }
+            Err(why) => self.totals.refused[why as usize] += 1,
         }
     }
 

@@ -19,13 +19,15 @@ pub enum Reason {
     DeltaOrder,
     /// A delta of a series for whose total there is no room.
     DeltaRoom,
+    /// A delta of an exponential histogram whose count is not that of its buckets.
+    Histogram,
     /// A rule of `write_relabel_configs` dropped all of its series.
     Relabel,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::Delta,
         Reason::Temporality,
         Reason::MetricName,
@@ -34,6 +36,7 @@ impl Reason {
         Reason::Scale,
         Reason::DeltaOrder,
         Reason::DeltaRoom,
+        Reason::Histogram,
         Reason::Relabel,
     ];
 
@@ -49,6 +52,7 @@ impl Reason {
             Reason::Scale => "scale",
             Reason::DeltaOrder => "delta_order",
             Reason::DeltaRoom => "delta_room",
+            Reason::Histogram => "histogram",
             Reason::Relabel => "relabel",
         }
     }
@@ -76,6 +80,9 @@ impl Reason {
             }
             Reason::DeltaRoom => {
                 "there are more series of deltas than totals are kept for: raise delta_to_cumulative.max_streams"
+            }
+            Reason::Histogram => {
+                "exponential histograms of delta temporality whose count is not that of their buckets are not added: correct the sender"
             }
             Reason::Relabel => "dropped by write_relabel_configs, as configured",
         }

@@ -1,11 +1,13 @@
 //! From OTLP bytes to bodies that are ready to be sent.
 
+use std::time::SystemTime;
+
 use bytes::Bytes;
 use sluice_client::Compression;
 use sluice_relabel::Rules;
 
 use crate::body::{Format, Lanes};
-use crate::cumulative::Cumulative;
+use crate::cumulative::{Change, Cumulative, Fault, TotalsFile};
 use crate::dropped::Reason;
 use crate::mapping::Mapping;
 use crate::relabelled::Relabelled;
@@ -29,6 +31,8 @@ pub struct EncoderSettings {
     pub metadata: bool,
     /// Series of delta temporality whose totals are kept, for [`Mapping::delta_to_cumulative`].
     pub max_delta_series: usize,
+    /// Where those totals are kept over a restart; without it they begin anew.
+    pub totals: Option<TotalsFile>,
     /// Applied to the labels of every series, external ones included, before it is written.
     pub relabel: Rules,
 }
@@ -42,6 +46,7 @@ impl Default for EncoderSettings {
             max_body_bytes: 3_000_000,
             metadata: false,
             max_delta_series: 100_000,
+            totals: None,
             relabel: Rules::default(),
         }
     }
@@ -83,9 +88,10 @@ impl Encoder {
     #[must_use]
     pub fn new(settings: EncoderSettings) -> Self {
         let (lanes, max, metadata) = (settings.lanes, settings.max_body_bytes, settings.metadata);
+        let adds_up = settings.mapping.delta_to_cumulative;
         Self {
             transcoder: Transcoder::new(settings.mapping),
-            cumulative: Cumulative::new(settings.max_delta_series),
+            cumulative: Cumulative::new(settings.max_delta_series, settings.totals.filter(|_| adds_up)),
             relabelled: Relabelled::new(settings.relabel),
             writer: Writer::new(settings.format, lanes, max, metadata),
             lanes,
@@ -110,6 +116,27 @@ impl Encoder {
             Writer::V1Zstd(_) => Format::V1Zstd,
             Writer::V2(_) => Format::V2,
         }
+    }
+
+    /// Whether encoding waits for a file.
+    #[must_use]
+    pub fn waits_for_a_file(&self) -> bool {
+        self.cumulative.has_file()
+    }
+
+    /// What the last request has made of the totals of deltas: to be [told](Self::comes_again) when it will be encoded once more.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        self.cumulative.take_changes()
+    }
+
+    /// The request that made these changes comes once more, or parts of it: its points get the totals that they had.
+    pub(crate) fn comes_again(&mut self, changes: Vec<Change>) {
+        self.cumulative.comes_again(changes);
+    }
+
+    /// Why totals do not go on after a restart, as often as that came to be known.
+    pub(crate) fn take_faults(&mut self) -> Vec<Fault> {
+        self.cumulative.take_faults()
     }
 
     /// The bodies for an OTLP metrics request, which is `parts` laid end to end, and what came of its points.
@@ -142,9 +169,12 @@ impl Encoder {
     fn begin(&mut self) {
         if std::mem::replace(&mut self.is_encoding, true) {
             self.writer = Writer::new(self.format(), self.lanes, self.max_body_bytes, self.metadata);
-            self.cumulative.take_dropped_points();
+            self.cumulative.forget_request();
             self.relabelled.take_dropped_points();
         }
+        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let now_ms = i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX);
+        self.cumulative.begin(now_ms);
     }
 }
 
@@ -161,10 +191,11 @@ impl Steps<'_> {
         let mut outcome = self
             .transcoder
             .run(parts, &mut self.cumulative.before(&mut relabelled));
-        let [out_of_order, no_room] = self.cumulative.take_dropped_points();
+        let [out_of_order, no_room, invalid] = self.cumulative.end();
         for (reason, points) in [
             (Reason::DeltaOrder, out_of_order),
             (Reason::DeltaRoom, no_room),
+            (Reason::Histogram, invalid),
             (Reason::Relabel, self.relabelled.take_dropped_points()),
         ] {
             outcome.points -= points;

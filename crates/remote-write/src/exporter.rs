@@ -6,16 +6,22 @@
 //! batch at a time (`max_in_flight` 1), so this holds from batch to batch too; the next one is encoded meanwhile. What has been delivered of a batch is not
 //! sent again when the rest is retried; the encoded bodies are kept and are what is sent again.
 //!
-//! With several endpoints each has lanes of its own, so that a series always goes to the same one.
+//! With several endpoints each has lanes of its own, so that a series always goes to the same one. How many of the lanes go at once follows what the
+//! endpoint answers (`concurrency.rs`).
+//!
+//! What a batch makes of the totals of deltas is in a file before its bodies are sent (`cumulative/file.rs`).
 //!
 //! A destination that takes a body but for some series (400, 413, 422) gets the body in halves, in place, until
 //! the series it does not take are known (`lane.rs`). One that does not read the version gets what is left in the one
 //! before it (`formats.rs`).
 
 mod classify;
+mod concurrency;
 mod formats;
 mod lane;
+mod metrics;
 mod options;
+mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -33,19 +39,23 @@ use sluice_client::{
     Sign, Slices,
 };
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
-use sluice_telemetry::{Counter, Registry};
+use sluice_telemetry::{Gauge, Registry};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::body::{Body, Format};
+use crate::cumulative::Change;
 use crate::dropped::Reason;
 use crate::encoder::{Encoder, EncoderSettings};
 use crate::transcode::Outcome;
 
 pub(crate) use classify::WRITTEN;
+use classify::came;
 use formats::Formats;
 use lane::{Lane, LaneEnd};
+use metrics::{Metrics, concurrency_limit};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
+use turns::Turns;
 
 /// Batches that are kept in their encoded form, before and between attempts: two for each pipeline that the exporter is in, of
 /// which there are rarely two.
@@ -89,6 +99,7 @@ struct Shard {
     signed_url: String,
     path: PathAndQuery,
     formats: Formats,
+    turns: Turns,
 }
 
 impl Shard {
@@ -96,6 +107,7 @@ impl Shard {
         endpoint: &str,
         authority: Option<&str>,
         options: &RemoteWriteExporterOptions,
+        limit: Gauge,
     ) -> Result<Self, ExporterError> {
         let mut destination = Destination::parse(endpoint, false, 80)?;
         let written = std::mem::replace(&mut destination.path, "/".to_owned());
@@ -122,6 +134,7 @@ impl Shard {
             signed_url,
             path,
             formats: Formats::new(options.encoder.format),
+            turns: Turns::new(options.encoder.lanes, limit),
         })
     }
 }
@@ -134,6 +147,14 @@ struct Pending {
     lanes: Vec<Lane>,
     /// Data points that no series was sent for.
     rejected: u64,
+    added: Option<Added>,
+}
+
+/// What a batch has made of the totals of deltas, until the batch is done.
+#[derive(Debug)]
+struct Added {
+    changes: Vec<Change>,
+    _room: EgressPermit,
 }
 
 impl Pending {
@@ -145,63 +166,6 @@ impl Pending {
                 .iter()
                 .zip(batch.parts.iter().map(|part| &part.body))
                 .all(same)
-    }
-}
-
-#[derive(Debug)]
-struct Metrics {
-    samples: Counter,
-    /// Samples, histograms, exemplars.
-    unwritten: [Counter; 3],
-    refused_series: Counter,
-    dropped: [Counter; Reason::ALL.len()],
-    label_collisions: Counter,
-    name_collisions: Counter,
-}
-
-impl Metrics {
-    fn new(registry: &Registry, exporter: &str) -> Self {
-        let labels = || vec![("exporter", exporter.to_owned())];
-        Self {
-            samples: registry.counter(
-                "sluice_remote_write_samples_total",
-                "Samples and native histograms that the destination has taken.",
-                labels(),
-            ),
-            unwritten: ["samples", "histograms", "exemplars"].map(|kind| {
-                let mut labels = labels();
-                labels.push(("kind", kind.to_owned()));
-                registry.counter(
-                    "sluice_remote_write_unwritten_total",
-                    "What a destination said it had not written of a request that it took, and never will.",
-                    labels,
-                )
-            }),
-            refused_series: registry.counter(
-                "sluice_remote_write_refused_series_total",
-                "Series of a request that the destination refused for good, found by bisection; the log names them.",
-                labels(),
-            ),
-            dropped: Reason::ALL.map(|reason| {
-                let mut labels = labels();
-                labels.push(("reason", reason.as_str().to_owned()));
-                registry.counter(
-                    "sluice_remote_write_dropped_points_total",
-                    "Data points that cannot be sent as remote write, or are not to be.",
-                    labels,
-                )
-            }),
-            label_collisions: registry.counter(
-                "sluice_remote_write_label_collisions_total",
-                "Attributes that became a label which another attribute of the point had become; their values are joined.",
-                labels(),
-            ),
-            name_collisions: registry.counter(
-                "sluice_remote_write_name_collisions_total",
-                "Metrics whose name became that of another metric.",
-                labels(),
-            ),
-        }
     }
 }
 
@@ -222,8 +186,12 @@ impl RemoteWriteExporter {
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         options.check_labels()?;
         let endpoints = std::iter::once(&options.endpoint).chain(&options.shard_endpoints);
-        let shards: Vec<Shard> = endpoints
-            .map(|endpoint| Shard::new(endpoint, authority.as_deref(), &options))
+        let shards: Vec<Shard> = (0..)
+            .zip(endpoints)
+            .map(|(shard, endpoint)| {
+                let limit = concurrency_limit(registry, id, shard);
+                Shard::new(endpoint, authority.as_deref(), &options, limit)
+            })
             .collect::<Result<_, _>>()?;
         let encoder = EncoderSettings {
             lanes: options.encoder.lanes.max(1) * shards.len(),
@@ -273,6 +241,7 @@ impl RemoteWriteExporter {
         while let Some(ended) = under_way.join_next().await {
             let Ok((lane, end)) = ended else {
                 // What the lane had not sent is lost with it: the whole batch has to be encoded and sent again.
+                inner.encode_again(pending).await;
                 let reason = "a lane panicked; please report the panic message above".to_owned();
                 return Verdict::Retry { after: None, reason };
             };
@@ -290,9 +259,9 @@ impl RemoteWriteExporter {
             && worst.is_none()
         {
             // That may well be no fault of these series. The pipeline knows what to do then.
-            return Verdict::PayloadFault {
-                reason: reason.clone(),
-            };
+            let reason = reason.clone();
+            inner.encode_again(pending).await;
+            return Verdict::PayloadFault { reason };
         }
         for (mut lane, reason) in hopeless {
             if took_any[inner.shard_of(lane.number())] {
@@ -311,7 +280,7 @@ impl RemoteWriteExporter {
                 message: None,
             };
         };
-        inner.keep(pending);
+        inner.keep(pending).await;
         end.verdict()
     }
 
@@ -322,7 +291,7 @@ impl RemoteWriteExporter {
             return;
         };
         if let Ok(pending) = self.encode(batch, room).await {
-            self.0.keep(pending);
+            self.0.keep(pending).await;
         }
     }
 
@@ -331,13 +300,14 @@ impl RemoteWriteExporter {
         let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
         let mut encoder = inner.encoder.clone().lock_owned().await;
         encoder.set_format(inner.format());
+        let off_reactor =
+            encoder.waits_for_a_file() || inner.has_several_cores && batch.bytes() >= OFF_REACTOR_FROM_BYTES;
         let work = move || {
             let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
             let encoded = encoder.encode(&slices);
-            (parts, encoded)
+            (parts, encoded, encoder.take_changes(), encoder.take_faults())
         };
-        let off_reactor = inner.has_several_cores && batch.bytes() >= OFF_REACTOR_FROM_BYTES;
-        let (parts, (mut lanes, outcome)) = if off_reactor {
+        let (parts, (mut lanes, outcome), changes, faults) = if off_reactor {
             tokio::task::spawn_blocking(work)
                 .await
                 .map_err(|error| Verdict::Retry {
@@ -351,7 +321,11 @@ impl RemoteWriteExporter {
             body.bytes = room.keep(std::mem::take(&mut body.bytes).into());
         }
         inner.tell(&outcome);
+        for fault in faults {
+            inner.metrics.totals_lost[fault as usize].add(1);
+        }
         Ok(Pending {
+            added: inner.charge(changes),
             parts,
             lanes: (0..)
                 .zip(lanes)
@@ -363,12 +337,30 @@ impl RemoteWriteExporter {
 }
 
 impl Inner {
-    fn keep(&self, pending: Pending) {
-        let mut kept = self.pending.lock();
-        if kept.len() >= MAX_PENDING {
-            kept.remove(0);
+    async fn keep(&self, pending: Pending) {
+        let oldest = {
+            let mut kept = self.pending.lock();
+            kept.push(pending);
+            (kept.len() > MAX_PENDING).then(|| kept.remove(0))
+        };
+        if let Some(oldest) = oldest {
+            self.encode_again(oldest).await;
         }
-        kept.push(pending);
+    }
+
+    /// Forgets the bodies of a batch that is not done: what is left of it is encoded once more, and its deltas are in the totals already.
+    async fn encode_again(&self, pending: Pending) {
+        if let Some(added) = pending.added {
+            self.encoder.lock().await.comes_again(added.changes);
+        }
+    }
+
+    /// Keeps what a batch has changed, where there is memory for it. Where there is none, and the batch has to be encoded once more, its
+    /// deltas are found to be out of order: they are in the totals, and the points are dropped and counted.
+    fn charge(&self, changes: Vec<Change>) -> Option<Added> {
+        let bytes = changes.iter().map(Change::bytes).sum();
+        let room = self.egress.try_reserve(bytes).filter(|_| bytes > 0)?;
+        Some(Added { changes, _room: room })
     }
 
     /// Counts what came of a batch, and says the first time that something is dropped or collides.
@@ -420,8 +412,15 @@ impl Inner {
         lane % self.shards.len()
     }
 
-    /// Sends one body of a lane once.
+    /// Sends one body of a lane once, when it is its turn.
     async fn post(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
+        let turn = shard.turns.take(body.bytes.len()).await;
+        let answer = self.post_now(shard, body).await;
+        turn.end(came(&answer));
+        answer
+    }
+
+    async fn post_now(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
         let mut headers = self.headers.clone();
         formats::put_headers(&mut headers, body.format);
         if let Some(value) = self.credentials.header()? {

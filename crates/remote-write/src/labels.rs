@@ -186,11 +186,19 @@ pub(crate) struct Block {
     /// The labels as fields of a 1.0 `TimeSeries`, end to end.
     encoded: Vec<u8>,
     plans: Vec<Plan>,
+    /// The size of all of them.
+    plans_size: usize,
     last_plan: usize,
 }
 
 /// Plans kept a block: sets of attribute keys in use there at once.
 const MAX_PLANS: usize = 64;
+
+/// A larger plan is not kept: points of so many attributes are rarely alike.
+const MAX_PLAN_SIZE: usize = 512;
+
+/// Plans kept a block are at most so large together, some 64 KiB: that is what they are in use with usual keys.
+const MAX_PLANS_SIZE: usize = 4096;
 
 impl Block {
     /// Of several labels with one name the last one counts; those without a value count as absent.
@@ -218,6 +226,7 @@ impl Block {
             entries,
             encoded,
             plans: Vec::new(),
+            plans_size: 0,
             last_plan: 0,
         }
     }
@@ -263,14 +272,20 @@ impl Block {
         &self.plans[index]
     }
 
-    /// Keeps a plan, for [`Block::plan`] and [`Block::find_plan`].
-    pub fn keep_plan(&mut self, plan: Plan) -> usize {
-        if self.plans.len() >= MAX_PLANS {
-            self.plans.clear();
+    /// Keeps a plan, for [`Block::plan`] and [`Block::find_plan`]; gives back one that is too large for that.
+    pub fn keep_plan(&mut self, plan: Plan) -> Result<usize, Plan> {
+        let size = plan.size();
+        if size > MAX_PLAN_SIZE {
+            return Err(plan);
         }
+        if self.plans.len() >= MAX_PLANS || self.plans_size + size > MAX_PLANS_SIZE {
+            self.plans.clear();
+            self.plans_size = 0;
+        }
+        self.plans_size += size;
         self.plans.push(plan);
         self.last_plan = self.plans.len() - 1;
-        self.last_plan
+        Ok(self.last_plan)
     }
 }
 
@@ -356,6 +371,11 @@ impl Plan {
             point: (0..names.len() as u32).collect(),
             ..Self::default()
         }
+    }
+
+    /// Slots, attributes and keys.
+    fn size(&self) -> usize {
+        self.slots.len() + self.point.len() + self.keys.len()
     }
 
     pub fn extra(&self) -> Extra {
@@ -516,3 +536,6 @@ impl<'a> SeriesLabels<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,7 @@ mod v1;
 mod v2;
 
 pub use body::{Body, Format, Lanes, Written};
+pub use cumulative::TotalsFile;
 pub use decode::{Invalid, Version};
 pub use dropped::{Dropped, Reason};
 pub use encoder::{Encoder, EncoderSettings};

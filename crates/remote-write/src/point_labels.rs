@@ -74,13 +74,14 @@ pub(crate) struct PointLabels {
     own_bytes: Vec<u8>,
     labels: Vec<Placed>,
     bytes: usize,
-    /// Bytes and hash of all labels, while those of some are in their place.
+    /// Bytes and hash of all labels, while `bytes` and `hash` are those of the labels that the series has.
     whole: Option<(usize, u64)>,
     point: u64,
     serial: u64,
     pub hash: u64,
     /// Hashes of those labels, added up, that one of the last [`NEAR`] points had too: what series that are nearly the same have
-    /// in common. What tells a series from all others is not in it, nor in a request after request of the same series.
+    /// in common. What
+    /// tells a series from all others is not in it, though it comes again in every request.
     pub repeated: u64,
 }
 

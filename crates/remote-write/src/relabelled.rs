@@ -13,6 +13,8 @@ pub(crate) struct Relabelled {
     labels: Labels,
     /// The plans for the lists of names that come out.
     block: Block,
+    /// The last one that is too large to be kept.
+    large: Plan,
     names: Names,
     point: PointLabels,
     no_name: Label,
@@ -28,6 +30,7 @@ impl Relabelled {
             rules,
             labels: Labels::default(),
             block: Block::new(Vec::new()),
+            large: Plan::default(),
             no_name: Label::none(),
             names,
             point: PointLabels::default(),
@@ -43,6 +46,7 @@ impl Relabelled {
             self.block = Block::new(Vec::new());
         }
         self.point.make_room();
+        self.large = Plan::default();
         std::mem::take(&mut self.dropped_points)
     }
 
@@ -64,13 +68,21 @@ impl Relabelled {
             self.point.push(id, self.names.get(id), value.as_bytes());
             names.push(id);
         }
-        let plan = match self.block.find_plan(&names, Extra::None) {
-            Some(found) => found,
+        let found = self.block.find_plan(&names, Extra::None);
+        let kept = match found {
+            Some(found) => Ok(found),
             None => self.block.keep_plan(Plan::of_point(&names)),
+        };
+        let plan = match kept {
+            Ok(kept) => self.block.plan(kept),
+            Err(large) => {
+                self.large = large;
+                &self.large
+            }
         };
         Some(SeriesLabels {
             block: &self.block,
-            plan: self.block.plan(plan),
+            plan,
             names: &self.names,
             name: &self.no_name,
             extra: None,

@@ -8,6 +8,7 @@
 
 mod blocks;
 mod exemplars;
+mod exponential;
 mod families;
 mod histogram;
 mod native;
@@ -30,10 +31,10 @@ use crate::mapping::Mapping;
 
 use blocks::Blocks;
 pub(crate) use exemplars::Exemplar;
+pub(crate) use exponential::{Buckets, Exponential, FINEST, varints};
 pub(crate) use families::MetricType;
 use families::{Families, Family, Texts};
 use histogram::BoundLabels;
-pub(crate) use native::varints;
 use point::PointReader;
 use target_info::TargetInfo;
 
@@ -41,6 +42,10 @@ use target_info::TargetInfo;
 pub(crate) trait Sink {
     /// Takes one sample of one series.
     fn sample(&mut self, labels: &SeriesLabels<'_>, sample: &Sample<'_>, about: &About<'_>);
+
+    /// Takes what came of a series of exponential histograms since its last point, to be added to its total; `sample` has no value. Only
+    /// [`Cumulative`](crate::cumulative::Cumulative) has totals, and it is first of all where there are deltas.
+    fn delta(&mut self, _: &SeriesLabels<'_>, _: &Exponential, _: &Sample<'_>, _: &About<'_>) {}
 
     /// Called once for every metric that has data points, before its series.
     fn metric(&mut self, _: &About<'_>) {}
@@ -171,9 +176,9 @@ impl Transcoder {
         let texts = Texts::of(metric);
         let (family, collides) = self.families.of(&self.mapping, &texts, &data);
         self.outcome.name_collisions += u64::from(collides);
-        // Deltas are added up where they become floats; native histograms are not.
+        // What becomes histograms with custom buckets is not added up.
         let adds_up = match data.kind() {
-            MetricKind::Sum => self.mapping.delta_to_cumulative,
+            MetricKind::Sum | MetricKind::ExponentialHistogram => self.mapping.delta_to_cumulative,
             MetricKind::Histogram => self.mapping.delta_to_cumulative && !self.mapping.custom_buckets,
             _ => false,
         };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod deltas;
 mod ten_million;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,8 +16,9 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName};
-use sluice_client::{Answer, SendError, retry_after, words};
+use sluice_client::{Answer, Phase, SendError, retry_after, words};
 
+use super::concurrency::Came;
 use crate::body::{Format, Written};
 
 /// Samples, histograms and exemplars that a receiver of 2.0 has written.
@@ -53,6 +54,21 @@ pub(super) enum Settled {
     Hold {
         reason: String,
     },
+}
+
+/// What an answer says of how busy the destination is: a refusal of what is in a body comes fast, whatever else is under way.
+pub(super) fn came(answer: &Result<Answer, SendError>) -> Came {
+    match answer {
+        Ok(answer) if answer.status.is_success() => Came::Answer,
+        Ok(answer) if matches!(answer.status.as_u16(), 408 | 429 | 500..) => Came::Failure,
+        Ok(_) => Came::Nothing,
+        Err(SendError::Timeout {
+            phase: Phase::Signing,
+            ..
+        }) => Came::Nothing,
+        Err(error) if error.needs_mending() => Came::Nothing,
+        Err(_) => Came::Failure,
+    }
 }
 
 /// What a receiver of 2.0 says it has written; `None` when it says nothing of the kind.

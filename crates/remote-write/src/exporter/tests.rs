@@ -8,13 +8,13 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequ
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::{
-    Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
+    Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum, metric, number_data_point,
 };
 use parking_lot::Mutex;
 use prost::Message;
 use sluice_payload::Signal;
 use sluice_pipeline::{Batch, Exporter, Part, Verdict};
-use sluice_telemetry::Registry;
+use sluice_telemetry::{Counter, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -703,4 +703,110 @@ async fn ten_million_samples_through_faults() {
     for format in [Format::V1, Format::V2] {
         faults_of_all_kinds(format, 1000).await;
     }
+}
+
+/// Scenario: 16 lanes with a body each, to a destination that nobody knows yet; it never answers the first request.
+/// Guarantees: nothing else is sent to it before that has timed out; then all lanes go on, and in time more at once.
+#[tokio::test]
+async fn a_destination_that_is_new_gets_one_request_at_first() {
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let told = times.clone();
+    let (url, seen) = destination(move |number, _| {
+        told.lock().push(std::time::Instant::now());
+        if number == 0 { "" } else { TAKEN }
+    })
+    .await;
+    let mut options = RemoteWriteExporterOptions {
+        endpoint: url,
+        timeout: TIMEOUT,
+        ..Default::default()
+    };
+    options.encoder.lanes = 16;
+    let registry = Registry::default();
+    let exporter = RemoteWriteExporter::new("rw", options, &registry).unwrap();
+    let limit = || {
+        let page = registry.render();
+        let line = page
+            .lines()
+            .find(|line| line.starts_with("sluice_remote_write_concurrency_limit{"));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        value.unwrap()
+    };
+    let first = batch(0..400, 0.0);
+    assert!(matches!(exporter.export(&first).await, Verdict::Retry { .. }));
+    assert_eq!(exporter.export(&first).await, delivered(0));
+    {
+        let times = times.lock();
+        assert_eq!(times.len(), 17);
+        assert!(times[1] - times[0] >= TIMEOUT / 2);
+    }
+    let after_one = limit();
+    assert!(after_one < 16.0, "{after_one}");
+    for round in 1..20 {
+        let batch = batch(0..400, f64::from(round));
+        assert_eq!(exporter.export(&batch).await, delivered(0));
+    }
+    assert!(limit() >= 1.0);
+    let want: Vec<f64> = (0..20).map(f64::from).collect();
+    let taken = seen.taken.lock();
+    assert!(taken.len() == 400 && taken.values().all(|values| *values == want));
+}
+
+/// What came of these series, a counter, since the second before.
+fn deltas(series: std::ops::Range<usize>, second: u64, delta: f64) -> Batch {
+    let mut batch = batch(series, delta);
+    for part in &mut batch.parts {
+        let mut request = ExportMetricsServiceRequest::decode(&part.body[..]).unwrap();
+        let metric = &mut request.resource_metrics[0].scope_metrics[0].metrics[0];
+        let Some(metric::Data::Gauge(Gauge { mut data_points })) = metric.data.take() else {
+            unreachable!()
+        };
+        for point in &mut data_points {
+            point.time_unix_nano = second * 1_000_000_000;
+        }
+        metric.data = Some(metric::Data::Sum(Sum {
+            data_points,
+            aggregation_temporality: 1,
+            is_monotonic: true,
+        }));
+        part.body = Bytes::from(request.encode_to_vec());
+    }
+    batch
+}
+
+/// Scenario: a destination refuses all series of a batch of deltas until it is mended; the pipeline sends the payloads of that batch one by one, after
+/// the next batch was made ready.
+/// Guarantees: each series has its running totals, each once and in order; nothing is dropped.
+#[tokio::test]
+async fn deltas_of_a_batch_that_is_cut_are_added_once() {
+    let mended = Arc::new(AtomicUsize::new(0));
+    let is_mended = mended.clone();
+    let (url, seen) = destination(move |_, _| match is_mended.load(Ordering::SeqCst) {
+        1 => TAKEN,
+        _ => REFUSED,
+    })
+    .await;
+    let mut options = RemoteWriteExporterOptions {
+        endpoint: url,
+        ..Default::default()
+    };
+    options.encoder.mapping.delta_to_cumulative = true;
+    let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+    let payloads = [deltas(0..50, 1, 1.0), deltas(0..50, 2, 2.0)];
+    let next = deltas(0..50, 3, 4.0);
+    let mut both = payloads[0].clone();
+    both.parts.extend(payloads[1].parts.clone());
+    let (verdict, ()) = tokio::join!(exporter.export(&both), exporter.prepare(&next));
+    assert!(matches!(verdict, Verdict::PayloadFault { .. }), "{verdict:?}");
+    mended.store(1, Ordering::SeqCst);
+    for batch in payloads.iter().chain([&next]) {
+        assert_eq!(exporter.export(batch).await, delivered(0));
+    }
+    let taken = seen.taken.lock();
+    assert_eq!(taken.len(), 50);
+    assert!(
+        taken.values().all(|values| *values == [1.0, 3.0, 7.0]),
+        "{taken:?}"
+    );
 }

@@ -158,15 +158,27 @@ impl Context<'_> {
         sample: &Sample<'_>,
         sink: &mut impl Sink,
     ) {
-        let labels = SeriesLabels {
+        let labels = self.series(walk, at, name, extra);
+        sink.sample(&labels, sample, &walk.about);
+    }
+
+    /// The series with the labels made last.
+    #[inline]
+    pub(super) fn series<'s>(
+        &'s self,
+        walk: &Walk<'_, '_>,
+        at: PlanAt,
+        name: &'s Label,
+        extra: Option<&'s Label>,
+    ) -> SeriesLabels<'s> {
+        SeriesLabels {
             block: self.blocks.get(walk.block),
             plan: self.reader.plan(at, self.blocks, walk.block),
             names: self.names,
             name,
             extra,
             point: self.reader.labels(),
-        };
-        sink.sample(&labels, sample, &walk.about);
+        }
     }
 
     #[inline]

@@ -18,7 +18,7 @@ pub(super) struct PointReader {
     before: Vec<NameId>,
     /// An attribute has no value, or cannot be a label by itself.
     is_irregular: bool,
-    /// The plan of a point that shares it with no other.
+    /// The plan of a point that shares it with no other, or is too large to be kept.
     irregular: Plan,
 }
 
@@ -169,6 +169,7 @@ impl PointReader {
     /// Ends a request.
     pub fn make_room(&mut self) {
         self.labels.make_room();
+        self.irregular = Plan::default();
     }
 
     /// Forgets what it has made: names have got other ids.
@@ -244,7 +245,13 @@ impl PointReader {
             let labels: Vec<(u32, NameId)> = made.iter().map(|(name, _, index)| (*index, *name)).collect();
             let plan = Plan::new(blocks.get(block), names, &self.names, &labels, extra);
             self.leave_out(&plan);
-            return Ok(PlanAt::Kept(blocks.get_mut(block).keep_plan(plan)));
+            return Ok(match blocks.get_mut(block).keep_plan(plan) {
+                Ok(kept) => PlanAt::Kept(kept),
+                Err(plan) => {
+                    self.irregular = plan;
+                    PlanAt::Irregular
+                }
+            });
         }
         self.labels.clear();
         made.retain(|(_, value, _)| !value.is_empty());

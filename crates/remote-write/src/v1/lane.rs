@@ -61,11 +61,11 @@ struct Last {
     plan: u64,
     /// Where it is remembered.
     at: usize,
-    /// The last label of each slot that was not found elsewhere.
+    /// Of each slot a label that stands in the body: the last one that was written byte by byte, or that of the first series.
     new: Vec<New>,
 }
 
-/// A label that was written as it is.
+/// A label that stands in the body, for the next one in its slot that begins alike.
 #[derive(Debug, Default)]
 struct New {
     position: u64,
@@ -97,7 +97,7 @@ struct LastSample {
     timestamp: i64,
 }
 
-/// Where labels of blocks stand: for series whose plan is not the last one's.
+/// Where labels of blocks stand: for runs that are not repeated in one piece, with all that is before them in their series.
 #[derive(Debug)]
 struct Places {
     slots: Box<[Place]>,
@@ -431,7 +431,7 @@ fn put_run(body: &mut impl Writer, places: &mut Places, labels: &SeriesLabels<'_
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::labels::{Block, Extra, Label, LabelName, METRIC_NAME, Names};
+    use crate::labels::{Block, BlockLabel, Extra, Label, LabelName, METRIC_NAME, Names};
     use crate::point_labels::PointLabels;
     use crate::snappy;
 
@@ -485,6 +485,7 @@ mod tests {
         put(&mut lane, (0..10).map(|n| n.to_string()));
         assert!(kept_bytes(&lane) > 0);
     }
+
     /// Scenario: series of plans of their own with labels of a megabyte, of points and of a block.
     /// Guarantees: what is kept is a fraction of one of them.
     #[test]
@@ -502,5 +503,63 @@ mod tests {
             assert_eq!(lane.places.note(9, &long, position), None);
         }
         assert!(kept_bytes(&lane) < LONG / 8, "{}", kept_bytes(&lane));
+    }
+
+    /// Scenario: series of two resources in turn, each of a plan of its own, with long labels of the resource around one of the point; one of these is
+    /// longer than a copy reaches back.
+    /// Guarantees: the body says every label of every series, in order; labels of a resource that stand near enough cost a copy each.
+    #[test]
+    fn labels_of_a_resource_are_repeated_as_they_are() {
+        const ROUNDS: usize = 40;
+        let label = |name: &str, value: String| BlockLabel {
+            name: name.to_owned(),
+            value,
+            wins: false,
+        };
+        let blocks = [0, 1].map(|n| {
+            Block::new(vec![
+                label("a_cluster", "c".repeat(40)),
+                label("m_pod", format!("{n}{}", "p".repeat(40))),
+                label("z_zone", "z".repeat(40)),
+            ])
+        });
+        let mut names = Names::verbatim();
+        let mut lane = Lane::<snappy::Block>::new();
+        let mut want = Vec::new();
+        let mut of_points = 0;
+        for round in 0..ROUNDS {
+            let block = &blocks[round % 2];
+            let mut point = PointLabels::default();
+            point.begin();
+            let id = names.of(&format!("n{round:02}")).unwrap();
+            let len = if round == ROUNDS / 2 {
+                MAX_OFFSET as usize
+            } else {
+                50
+            };
+            let value: Vec<u8> = (0..len).map(|n| b'a' + (n * (round + 7) % 23) as u8).collect();
+            point.push(id, names.get(id), &value);
+            of_points += point.bytes();
+            let plan = Plan::new(block, &names, &[], &[(0, id)], Extra::None);
+            let labels = SeriesLabels {
+                block,
+                plan: &plan,
+                names: &names,
+                name: &Label::new(&LabelName::new(METRIC_NAME), "m"),
+                extra: None,
+                point: &point,
+            };
+            assert_eq!(plan.slots.len(), 4, "name, run, point, run");
+            lane.put_labels(&labels);
+            plan.slots
+                .iter()
+                .for_each(|slot| want.extend_from_slice(labels.slot(*slot)));
+        }
+        lane.finish();
+        let body = &lane.finished[0];
+        assert!(body.plain().unwrap() == want);
+        let of_resources = body.bytes.len() - of_points;
+        // Each label is there in full twice for each resource: at first, and after the long one.
+        assert!(of_resources < 4 * 3 * 60 + ROUNDS * 45, "{of_resources}");
     }
 }

@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use sluice_aws::{Signer, SignerSettings};
 use sluice_client as client;
+use sluice_journal::{Disk, SyncPolicy, directory_of, escape};
 use sluice_pipeline::Exporter;
 use sluice_relabel::Rules;
 use sluice_remote_write::{
     EncoderSettings, Format, Mapping, Promote, ReceiverSettings, RemoteWriteExporter,
-    RemoteWriteExporterOptions, Strategy,
+    RemoteWriteExporterOptions, Strategy, TotalsFile,
 };
 use sluice_server::{BodyLimits, ConnectionSettings, ServerTls, Shedder, Tenancy};
 use sluice_telemetry::Registry;
 
 use super::exporters::{client_tls, credentials, headers, timeout};
 use super::receivers::{HTTP_IDLE, authenticator, response_headers, server_tls};
+use super::storage::sync_policy;
 use crate::settings::{self, ComponentId, Extension, ProtobufMessage, Settings, TranslationStrategy};
 
 /// The listener of a receiver to be.
@@ -94,12 +96,35 @@ pub(super) fn exporter(
             max_body_bytes: exporter.max_batch_size_bytes,
             metadata: exporter.send_metadata,
             max_delta_series: exporter.delta_to_cumulative.map_or(0, |delta| delta.max_streams),
+            totals: totals(id, settings),
             relabel: Rules::new(exporter.write_relabel_configs.clone()).map_err(|error| error.to_string())?,
         },
         ..Default::default()
     };
     let exporter = RemoteWriteExporter::new(id, options, registry).map_err(|error| error.to_string())?;
     Ok(Arc::new(exporter))
+}
+
+/// Where totals of deltas are kept: beside the queue that the exporter reads, of the first of its pipelines that has one on a disk. That is locked, and what
+/// the totals go with.
+fn totals(id: &str, settings: &Settings) -> Option<TotalsFile> {
+    let has_exporter = |pipeline: &&settings::Pipeline| {
+        pipeline
+            .exporters
+            .iter()
+            .any(|exporter| exporter.to_string() == id)
+    };
+    let mut pipelines = settings.pipelines.iter().filter(has_exporter);
+    let (pipeline, storage) = pipelines.find_map(|pipeline| Some((pipeline, pipeline.storage.as_ref()?)))?;
+    let Some(Extension::FileStorage(storage)) = settings.extensions.get(storage) else {
+        return None;
+    };
+    let queue = directory_of(&storage.directory, &pipeline.id.to_string());
+    Some(TotalsFile {
+        path: queue.join("remote-write").join(format!("{}.totals", escape(id))),
+        synced: sync_policy(storage) == SyncPolicy::Group,
+        filesystem: Arc::new(Disk),
+    })
 }
 
 /// What signs the requests, where that is how they are authenticated.

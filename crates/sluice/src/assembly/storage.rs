@@ -116,7 +116,7 @@ pub(super) fn open(
     })
 }
 
-fn sync_policy(storage: &FileStorage) -> SyncPolicy {
+pub(super) fn sync_policy(storage: &FileStorage) -> SyncPolicy {
     match (storage.fsync_interval, storage.fsync) {
         (Some(interval), _) => SyncPolicy::Interval(interval),
         (None, Some(false)) => SyncPolicy::Off,

@@ -1,0 +1,72 @@
+//! Waiting for a turn at an endpoint.
+
+use parking_lot::Mutex;
+use sluice_telemetry::Gauge;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::concurrency::{Came, Concurrency, Request};
+
+/// The turns of one endpoint: lanes wait here while as many requests are under way as [`Concurrency`] has it.
+#[derive(Debug)]
+pub(super) struct Turns {
+    concurrency: Mutex<Concurrency>,
+    changed: Notify,
+    limit: Gauge,
+}
+
+/// A request under way; it is over when this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'t> {
+    turns: &'t Turns,
+    request: Request,
+    came: Came,
+}
+
+impl Turns {
+    /// At most `most` at once; `limit` is told how many there may be.
+    pub fn new(most: usize, limit: Gauge) -> Self {
+        let concurrency = Concurrency::new(most);
+        limit.set(concurrency.limit() as i64);
+        Self {
+            concurrency: Mutex::new(concurrency),
+            changed: Notify::new(),
+            limit,
+        }
+    }
+
+    /// Waits until a request with a body of so many bytes may be sent.
+    pub async fn take(&self, bytes: usize) -> Turn<'_> {
+        loop {
+            let changed = self.changed.notified();
+            let begun = self.concurrency.lock().begin(bytes, Instant::now());
+            if let Some(request) = begun {
+                return Turn {
+                    turns: self,
+                    request,
+                    came: Came::Nothing,
+                };
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Ends it, and says what came of it.
+    pub fn end(mut self, came: Came) {
+        self.came = came;
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let limit = {
+            let mut concurrency = self.turns.concurrency.lock();
+            concurrency.end(self.request, self.came, Instant::now());
+            concurrency.limit()
+        };
+        self.turns.limit.set(limit as i64);
+        self.turns.changed.notify_waiters();
+    }
+}
