@@ -16,6 +16,7 @@ use sluice_telemetry::DropReason;
 use super::log::Written;
 use super::position::Position;
 use super::segment::{Contents, HEADER_BYTES, SegmentId, Tally, time};
+use super::unreadable::Unreadable;
 use crate::state::{Released, Slot, State};
 use crate::{Confirm, Cost, Entry, OnFull};
 
@@ -37,8 +38,10 @@ pub(crate) struct Segment {
     pub size_bytes: u64,
     /// Nothing is written to it any more.
     pub closed: bool,
-    /// Something in it could not be read.
+    /// Something in it could not be read, or is not there.
     pub damaged: bool,
+    /// Where it could not be read.
+    pub unreadable: Unreadable,
 }
 
 /// What one cursor has passed.
@@ -243,14 +246,14 @@ impl State {
         }
     }
 
-    /// A reader met something that cannot be read, in these segments. One that is not there any more was removed while it was read,
+    /// A reader met something that cannot be read, at these places. A segment that is not there any more was removed while it was read,
     /// since nobody needs what is in it.
-    pub(crate) fn found_damage(&mut self, segments: Vec<u64>) {
+    pub(crate) fn found_damage(&mut self, places: Vec<Place>) {
         let spill = self.spilled();
-        for first in segments {
-            if let Some(segment) = spill.segments.get_mut(&first) {
+        for place in places {
+            if let Some(segment) = spill.segments.get_mut(&place.segment) {
                 segment.damaged = true;
-                spill.damaged += 1;
+                spill.damaged += u64::from(segment.unreadable.add(place.offset));
             }
         }
     }
@@ -347,7 +350,8 @@ impl State {
         }
         self.cursors[index].next = record.seq + 1;
         let lag = &mut self.spilled().lags[index];
-        lag.moved = true;
+        // What was handed out is not settled: a position says the same as before. What is not there is behind it.
+        lag.moved |= skipped;
         if from != record.place.segment {
             lag.passed = Tally::default();
             lag.skipped = false;
