@@ -21,6 +21,8 @@ mod damage;
 mod dead_letter;
 mod export;
 mod inspect;
+#[cfg(test)]
+mod kept;
 mod log;
 mod lost;
 mod position;

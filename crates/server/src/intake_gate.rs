@@ -24,8 +24,9 @@ struct Inner {
     budget: Budget,
     hint: RetryHint,
     wait: Duration,
-    turns: Turns,
     waited: Counter,
+    turns: Turns,
+    turn_waits: Counter,
 }
 
 impl Gate {
@@ -36,13 +37,19 @@ impl Gate {
             "Reservations that had to wait for the memory budget.",
             vec![],
         );
-        let turns = Turns::new(budget.ceiling(), most_waiting(budget.ceiling()));
+        let turn_waits = registry.counter(
+            "sluice_admission_turn_waits_total",
+            "Large bodies that had to wait for their turn.",
+            vec![],
+        );
+        let ceiling = budget.ceiling();
         Self(Arc::new(Inner {
             budget,
-            turns,
             hint: RetryHint::new(std::time::Instant::now(), seed),
             wait,
             waited,
+            turns: Turns::new(ceiling, most_waiting(ceiling)),
+            turn_waits,
         }))
     }
 
@@ -146,8 +153,14 @@ impl Visit<'_> {
         if !Turns::has(bytes) {
             return Duration::ZERO;
         }
+        let Inner { turns, turn_waits, .. } = &*self.gate.0;
+        self.turn = turns.now(bytes);
+        if self.turn.is_some() {
+            return Duration::ZERO;
+        }
+        turn_waits.add(1);
         let asked = Instant::now();
-        self.turn = self.gate.0.turns.wait(bytes, self.patience).await;
+        self.turn = turns.wait(bytes, self.patience).await;
         let waited = asked.elapsed();
         self.patience = self.patience.saturating_sub(waited);
         waited

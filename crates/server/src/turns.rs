@@ -71,23 +71,28 @@ impl Turns {
         bytes >= LARGE_BYTES
     }
 
+    /// The turn of a body of `bytes`, if nobody is before it.
+    pub fn now(&self, bytes: u64) -> Option<Turn> {
+        let room = self.room.clone().try_acquire_many_owned(self.units_of(bytes));
+        Some(Turn { _room: room.ok()? })
+    }
+
     /// The turn of a body of `bytes`, when it comes within `patience`. `None`: it goes on without.
     pub async fn wait(&self, bytes: u64, patience: Duration) -> Option<Turn> {
-        if !Self::has(bytes) {
-            return None;
-        }
-        let units = u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX).min(self.units);
-        if let Ok(room) = self.room.clone().try_acquire_many_owned(units) {
-            return Some(Turn { _room: room });
-        }
         let waiting = Waiting::enter(&self.waiting);
         if waiting.before >= self.most_waiting {
             return None;
         }
-        let room = self.room.clone().acquire_many_owned(units);
+        let room = self.room.clone().acquire_many_owned(self.units_of(bytes));
         // Never closed.
         let room = tokio::time::timeout(patience.min(LONGEST_WAIT), room).await.ok()?.ok()?;
         Some(Turn { _room: room })
+    }
+
+    fn units_of(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes / UNIT_BYTES)
+            .unwrap_or(u32::MAX)
+            .min(self.units)
     }
 
     /// Whether a body that has been read for so long, and is not here, keeps its turn.
@@ -153,16 +158,15 @@ mod tests {
         assert_eq!(began.elapsed(), WORK * 34);
     }
 
-    /// Scenario: somebody has all turns and does not end; others come: a large body, a small one, one larger than all turns, more than may
+    /// Scenario: one body, larger than all that may have turns, has its turn and does not end; others come: some that wait, one more than may
     /// wait, and one that leaves while it waits.
-    /// Guarantees: the small one does not wait; the large ones go on after a while; who is one too many goes on at once; nothing is left behind.
+    /// Guarantees: they go on after a while, who has less patience sooner, who is one too many at once; nothing is left behind.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever() {
         let turns = Turns::of(BODY, 2);
-        let all = turns.wait(100 * BODY, PATIENCE).await.unwrap();
+        let all = turns.now(100 * BODY).unwrap();
+        assert!(turns.now(BODY).is_none());
         let began = Instant::now();
-        assert!(turns.wait(LARGE_BYTES - 1, PATIENCE).await.is_none());
-        assert_eq!(began.elapsed(), Duration::ZERO);
         let (first, second, third) = tokio::join!(
             turns.wait(BODY, PATIENCE),
             turns.wait(BODY, Duration::from_millis(1)),
@@ -177,6 +181,6 @@ mod tests {
         assert!(tokio::time::timeout(WORK, turns.wait(BODY, PATIENCE)).await.is_err());
         assert_eq!(turns.waiting.load(Ordering::Relaxed), 0);
         drop(all);
-        assert!(turns.wait(BODY, PATIENCE).await.is_some());
+        assert!(turns.now(BODY).is_some());
     }
 }
