@@ -436,7 +436,10 @@ mod tests {
             let copies = parts.filter(|part| !body.as_ptr_range().contains(&part.body.as_ptr()));
             copies.map(|part| part.body.len() as u64).sum()
         };
-        assert!(copied(&ready) > 40, "one item after the other is no slice of the payload");
+        assert!(
+            copied(&ready) > 40,
+            "one item after the other is no slice of the payload"
+        );
         while let Some(tracked) = ready.pop() {
             if let Ok((head, tail)) = tracked.halve() {
                 ready.extend([head, tail]);

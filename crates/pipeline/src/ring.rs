@@ -554,7 +554,11 @@ mod tests {
             assert_eq!(ring.failed(one, down(start), start), Failed::Stays);
         }
         assert_eq!(ring.failed(a, down(late), late), Failed::Left);
-        assert_eq!(ring.failed(b, down(late), late), Failed::Stays, "nobody else is left");
+        assert_eq!(
+            ring.failed(b, down(late), late),
+            Failed::Stays,
+            "nobody else is left"
+        );
         assert_eq!(owners(&ring, late), before);
 
         assert_eq!(ring.failed(a, refuses(late), late), Failed::Left);

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::conversation::READ_AHEAD_BYTES;
-use crate::{Gate, InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
+use crate::{InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
 
 /// A body up to this size is reserved at once, a longer one in steps that start here and double: the largest
 /// request an SDK sends by default, and little enough that a thousand stalled senders hold 256 MiB, not 64 GiB.

@@ -153,7 +153,9 @@ impl Visit<'_> {
         if !Turns::has(bytes) {
             return Duration::ZERO;
         }
-        let Inner { turns, turn_waits, .. } = &*self.gate.0;
+        let Inner {
+            turns, turn_waits, ..
+        } = &*self.gate.0;
         self.turn = turns.now(bytes);
         if self.turn.is_some() {
             return Duration::ZERO;

@@ -85,7 +85,10 @@ impl Turns {
         }
         let room = self.room.clone().acquire_many_owned(self.units_of(bytes));
         // Never closed.
-        let room = tokio::time::timeout(patience.min(LONGEST_WAIT), room).await.ok()?.ok()?;
+        let room = tokio::time::timeout(patience.min(LONGEST_WAIT), room)
+            .await
+            .ok()?
+            .ok()?;
         Some(Turn { _room: room })
     }
 
@@ -178,7 +181,11 @@ mod tests {
         );
         assert!(first.is_none() && second.is_none() && third.is_none());
         assert_eq!(began.elapsed(), LONGEST_WAIT);
-        assert!(tokio::time::timeout(WORK, turns.wait(BODY, PATIENCE)).await.is_err());
+        assert!(
+            tokio::time::timeout(WORK, turns.wait(BODY, PATIENCE))
+                .await
+                .is_err()
+        );
         assert_eq!(turns.waiting.load(Ordering::Relaxed), 0);
         drop(all);
         assert!(turns.now(BODY).is_some());

@@ -161,7 +161,8 @@ async fn a_trace_stays_whole_under_sigkill() {
     let twice: u64 = arrivals.spans.values().map(|times| u64::from(*times - 1)).sum();
     // Two gateways are killed in the round of the outage.
     let most = (kills + 2) * CONSUMERS * BATCH;
-    let is_split = |(trace, at): &(&u64, &BTreeSet<usize>)| at.len() > 1 && !arrivals.in_outage.contains(trace);
+    let is_split =
+        |(trace, at): &(&u64, &BTreeSet<usize>)| at.len() > 1 && !arrivals.in_outage.contains(trace);
     let split = arrivals.traces.iter().filter(is_split).count();
     println!(
         "{kills} kills: {} spans acknowledged, {lost} lost, {twice} delivered twice (at most {most}); {} traces, {} of them under way during the \

@@ -1,7 +1,6 @@
 //! What stays in memory of a journal on disk.
 
 use super::corruption::{append, open_keeping, read, settle};
-use super::*;
 use crate::testing::SimulatedDisk;
 use crate::{CursorSpec, Journal, Limits, OnFull};
 
@@ -42,7 +41,10 @@ fn who_is_far_behind_has_nothing_kept() {
     assert_eq!(kept(&journal), 0, "delivered");
 
     let mut behind = come(15);
-    assert!(kept(&journal) > 0 && kept(&journal) <= KEPT_BYTES, "some do not fit");
+    assert!(
+        kept(&journal) > 0 && kept(&journal) <= KEPT_BYTES,
+        "some do not fit"
+    );
     behind.extend(come(60));
     assert_eq!((kept(&journal), journal.backlog_bytes()), (0, KEPT_BYTES));
     let mut last = behind.split_off(70);

@@ -85,7 +85,8 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Waits until there is something to do, `timeout` at most; then as [`take`](Self::take).
+    /// Waits until there is something to do, `timeout` at most; returns what is to be written with one call, empty
+    /// when there is something else to do, or nothing. `None`: stop.
     pub fn wait(&self, timeout: Option<Duration>) -> Option<Vec<Pending>> {
         let mut waiting = self.waiting.lock();
         if waiting.was_busy && !waiting.is_urgent() {
@@ -103,7 +104,8 @@ impl Queue {
         self.take_of(waiting)
     }
 
-    /// What is to be written with one call; empty when there is something else to do, or nothing. `None`: stop.
+    /// As [`wait`](Self::wait), without waiting.
+    #[cfg(any(test, feature = "testing"))]
     pub fn take(&self) -> Option<Vec<Pending>> {
         self.take_of(self.waiting.lock())
     }

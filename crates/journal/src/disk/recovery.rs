@@ -111,15 +111,10 @@ pub(crate) fn recover(
         mut missing,
         ..
     } = found;
-    let lags = place(
-        source,
-        state,
-        &mut segments,
-        &positions,
-        &mut missing,
-    )
-    .map_err(failed)?;
-    report.damaged = (segments.values()).map(|segment| segment.unreadable.count()).sum();
+    let lags = place(source, state, &mut segments, &positions, &mut missing).map_err(failed)?;
+    report.damaged = (segments.values())
+        .map(|segment| segment.unreadable.count())
+        .sum();
     // Of one that is not known, nobody knows what it had settled.
     let known = positions
         .iter()

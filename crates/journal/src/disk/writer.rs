@@ -14,8 +14,8 @@ use super::segment::{Contents, HEADER_BYTES};
 use super::spill::Segment;
 use super::unreadable::Unreadable;
 use super::{NotPersisted, SyncPolicy};
-use crate::journal::Shared;
 use crate::Durability;
+use crate::journal::Shared;
 use crate::state::Released;
 
 /// A crash of the machine may bring back what was settled in this time, and no more.
