@@ -21,8 +21,13 @@ const LARGE_BYTES: u64 = 1 << 20;
 /// enough that a burst of them is a small part of any budget.
 const BYTES_PER_CORE: u64 = 16 << 20;
 
-/// Bodies may be larger than what all of them may have; such a one has its turn alone. They take this part of the budget at most.
+/// They take this part of the budget at most.
 const BUDGET_PART: u64 = 4;
+
+/// A body counts for no more than this, nor for more than a quarter of what may have turns: however large they are, there are two for each
+/// core, and the budget decides whether there is memory for them.
+const LARGEST_BYTES: u64 = BYTES_PER_CORE / 2;
+const LEAST_AT_ONCE: u64 = 4;
 
 /// How long a body waits for its turn. As long as those before it are dealt with nobody gains by going on; beyond that something else is
 /// wrong, and what is left of the client's patience is needed to wait for memory.
@@ -37,7 +42,8 @@ const UNIT_BYTES: u64 = 1 << 10;
 #[derive(Debug)]
 pub(crate) struct Turns {
     room: Arc<Semaphore>,
-    units: u32,
+    /// What one body counts for at most.
+    largest_bytes: u64,
     waiting: AtomicUsize,
     most_waiting: usize,
 }
@@ -57,10 +63,10 @@ impl Turns {
     }
 
     fn of(bytes: u64, most_waiting: u64) -> Self {
-        let units = u32::try_from(bytes / UNIT_BYTES).unwrap_or(u32::MAX).max(1);
+        let units = usize::try_from(bytes / UNIT_BYTES).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
-            room: Arc::new(Semaphore::new(units as usize)),
-            units,
+            room: Arc::new(Semaphore::new(units.min(Semaphore::MAX_PERMITS))),
+            largest_bytes: LARGEST_BYTES.min(bytes / LEAST_AT_ONCE),
             waiting: AtomicUsize::new(0),
             most_waiting: most_waiting as usize,
         }
@@ -93,9 +99,7 @@ impl Turns {
     }
 
     fn units_of(&self, bytes: u64) -> u32 {
-        u32::try_from(bytes / UNIT_BYTES)
-            .unwrap_or(u32::MAX)
-            .min(self.units)
+        u32::try_from(bytes.min(self.largest_bytes) / UNIT_BYTES).unwrap_or(u32::MAX)
     }
 
     /// Whether a body that has been read for so long, and is not here, keeps its turn.
@@ -136,12 +140,12 @@ mod tests {
     const WORK: Duration = Duration::from_millis(10);
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Scenario: a hundred bodies come at once, where three may have turns; each is worked on for a while.
-    /// Guarantees: never more than three at once, in the order in which they came; all have had their turn when the work of a hundred in three
+    /// Scenario: a hundred bodies come at once, where four may have turns; each is worked on for a while.
+    /// Guarantees: never more than four at once, in the order in which they came; all have had their turn when the work of a hundred in four
     /// lines is done.
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_dealt_with_in_order() {
-        let turns = Arc::new(Turns::of(3 * BODY + BODY / 2, 1000));
+        let turns = Arc::new(Turns::of(4 * BODY + BODY / 2, 1000));
         let (order, under_way) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
         let began = Instant::now();
         let mut bodies = JoinSet::new();
@@ -150,7 +154,7 @@ mod tests {
             bodies.spawn(async move {
                 let turn = turns.wait(BODY, PATIENCE).await.unwrap();
                 order.lock().push(body);
-                assert!(under_way.fetch_add(1, Ordering::Relaxed) < 3);
+                assert!(under_way.fetch_add(1, Ordering::Relaxed) < 4);
                 tokio::time::sleep(WORK).await;
                 under_way.fetch_sub(1, Ordering::Relaxed);
                 drop(turn);
@@ -158,16 +162,16 @@ mod tests {
         }
         bodies.join_all().await;
         assert!(order.lock().is_sorted(), "{order:?}");
-        assert_eq!(began.elapsed(), WORK * 34);
+        assert_eq!(began.elapsed(), WORK * 25);
     }
 
-    /// Scenario: one body, larger than all that may have turns, has its turn and does not end; others come: some that wait, one more than may
-    /// wait, and one that leaves while it waits.
+    /// Scenario: four bodies, each larger than all that may have turns, have their turns and do not end; others come: some that wait, one more
+    /// than may wait, and one that leaves while it waits.
     /// Guarantees: they go on after a while, who has less patience sooner, who is one too many at once; nothing is left behind.
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever() {
         let turns = Turns::of(BODY, 2);
-        let all = turns.now(100 * BODY).unwrap();
+        let all: Vec<_> = (0..4).map(|_| turns.now(100 * BODY).unwrap()).collect();
         assert!(turns.now(BODY).is_none());
         let began = Instant::now();
         let (first, second, third) = tokio::join!(
