@@ -153,6 +153,11 @@ impl Lane {
         }
     }
 
+    /// Takes what is used already, whether it is free or not.
+    fn charge(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::AcqRel);
+    }
+
     fn give_back(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::AcqRel);
     }
@@ -479,10 +484,15 @@ impl Inner {
         if fair && self.is_over_share(lane, tenant, bytes) || !lane.try_take(bytes) {
             return false;
         }
+        self.count(tenant, bytes);
+        true
+    }
+
+    /// A tenant holds so many bytes more.
+    fn count(&self, tenant: usize, bytes: u64) {
         if bytes > 0 && self.tenants[tenant].fetch_add(bytes, Ordering::Relaxed) == 0 {
             self.active_tenants.fetch_add(1, Ordering::Relaxed);
         }
-        true
     }
 
     fn untake(&self, tenant: usize, share: Share) {
@@ -658,6 +668,19 @@ impl Permit {
         let used = inner.general.used.load(Ordering::Relaxed) + inner.express.used.load(Ordering::Relaxed);
         let tenants = inner.active_tenants.load(Ordering::Relaxed) as u64;
         2 * tenants * inner.held_by(self.tenant) < used
+    }
+
+    /// A permit for a copy of what this one is for, made on its way out: its bytes are taken at once, whether they are free or not, for
+    /// what leaves must not wait for what comes in. While more is taken than there is, nothing is granted to anybody.
+    pub fn for_copy(&self, bytes: u64) -> Permit {
+        let inner = &self.budget.0;
+        inner.general.charge(bytes);
+        inner.count(self.tenant, bytes);
+        Permit {
+            budget: self.budget.clone(),
+            tenant: self.tenant,
+            share: Share::of(Granted::General, bytes),
+        }
     }
 
     /// Joins another permit of the same request into this one.

@@ -21,9 +21,12 @@ mod damage;
 mod dead_letter;
 mod export;
 mod inspect;
+#[cfg(test)]
+mod kept;
 mod log;
 mod lost;
 mod position;
+mod queue;
 mod reader;
 mod record;
 mod recovery;
@@ -33,6 +36,7 @@ mod segment;
 #[cfg(test)]
 mod simulation;
 mod spill;
+mod unreadable;
 mod writer;
 
 use std::fmt::Write;
@@ -53,14 +57,15 @@ pub(crate) use body::is_storable;
 pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
 pub use export::{Stored, Which, export};
 pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
+pub(crate) use queue::Pending;
+use queue::Queue;
 use reader::{CursorReader, Reader, Source};
 pub use record::Refusal;
 pub use recovery::Recovered;
 pub use repair::{Repaired, repair};
 use spill::{Look, ReadFrom};
 pub(crate) use spill::{Place, Spill};
-pub(crate) use writer::Pending;
-use writer::{Queue, Trouble, Writer};
+use writer::{Trouble, Writer};
 
 /// A segment that has grown beyond this is sealed, and the next is begun: what is scanned after a crash, and what is freed at once.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -343,7 +348,7 @@ impl DiskSide {
         let (queue, shared) = (self.queue.clone(), Arc::downgrade(shared));
         let name = "sluice-journal".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            while let Some(group) = queue.take(sleeps) {
+            while let Some(group) = queue.wait(sleeps) {
                 let Some(shared) = shared.upgrade() else { return };
                 let Some(disk) = &shared.disk else { return };
                 disk.writer.lock().turn(&shared, group);
@@ -360,7 +365,7 @@ impl DiskSide {
     /// One turn of the writer.
     #[cfg(any(test, feature = "testing"))]
     pub fn turn(&self, shared: &Shared) {
-        let group = self.queue.take(Some(Duration::ZERO));
+        let group = self.queue.take();
         self.writer.lock().turn(shared, group.unwrap_or_default());
     }
 

@@ -81,6 +81,11 @@ impl Shared {
         self.settled.notify_waiters();
     }
 
+    /// There is something to read.
+    pub(crate) fn wake_cursors(&self) {
+        self.readable.iter().for_each(Notify::notify_one);
+    }
+
     /// After space was given back.
     fn after_release(&self) {
         if self.waiting_for_room.load(Ordering::Acquire) > 0 {
@@ -275,7 +280,10 @@ impl Journal {
                 durability,
                 done: Some(done),
             });
-            return Appended(Some(waiting));
+            return Appended {
+                answer: Some(waiting),
+                wakes: (durability == Durability::Synced).then(|| self.clone()),
+            };
         }
         let mut released = Released::new();
         {
@@ -283,10 +291,11 @@ impl Journal {
             let cost = space.consume(&mut state);
             state.append(payload, cost, confirm, &mut released);
         }
-        for readable in &self.0.readable {
-            readable.notify_one();
+        self.0.wake_cursors();
+        Appended {
+            answer: None,
+            wakes: None,
         }
-        Appended(None)
     }
 
     /// Bytes in memory that wait for the cursor that lags most.
@@ -329,7 +338,7 @@ impl Journal {
     pub fn close(&self) {
         self.0.state.lock().closed = true;
         self.0.closing.notify_waiters();
-        self.0.readable.iter().for_each(Notify::notify_one);
+        self.0.wake_cursors();
         self.0.room.notify_waiters();
     }
 
@@ -348,7 +357,7 @@ impl Journal {
             .sum();
         let mut released = Released::new();
         self.0.state.lock().abandon(&mut released);
-        self.0.readable.iter().for_each(Notify::notify_one);
+        self.0.wake_cursors();
         self.0.room.notify_waiters();
         left
     }
@@ -391,13 +400,18 @@ impl Journal {
 /// A payload on its way into a journal.
 #[derive(Debug)]
 #[must_use = "on disk, it is not there before this says so"]
-pub struct Appended(Option<oneshot::Receiver<Result<(), NotPersisted>>>);
+pub struct Appended {
+    answer: Option<oneshot::Receiver<Result<(), NotPersisted>>>,
+    /// Whoever waits for the answer is woken by it anyway, and wakes the cursors in turn: from a thread of the runtime that costs next to
+    /// nothing, from the writer's another wake-up of a core.
+    wakes: Option<Journal>,
+}
 
 impl Appended {
     /// What came of it, if that is known by now.
     #[cfg(test)]
     pub(crate) fn outcome(&mut self) -> Option<Result<(), NotPersisted>> {
-        match &mut self.0 {
+        match &mut self.answer {
             None => Some(Ok(())),
             Some(waiting) => waiting.try_recv().ok(),
         }
@@ -407,14 +421,25 @@ impl Appended {
     ///
     /// # Errors
     /// [`NotPersisted`]: it is not there, and will not be.
-    pub async fn persisted(self) -> Result<(), NotPersisted> {
-        let Some(waiting) = self.0 else { return Ok(()) };
-        waiting.await.unwrap_or_else(|_| {
+    pub async fn persisted(mut self) -> Result<(), NotPersisted> {
+        let Some(answer) = &mut self.answer else {
+            return Ok(());
+        };
+        answer.await.unwrap_or_else(|_| {
             Err(NotPersisted {
                 pipeline: String::new(),
                 reason: "the gateway stopped".to_owned(),
             })
         })
+    }
+}
+
+impl Drop for Appended {
+    /// Also when the wait was given up: the answer may have been on its way.
+    fn drop(&mut self) {
+        if let Some(journal) = &self.wakes {
+            journal.0.wake_cursors();
+        }
     }
 }
 

@@ -157,7 +157,11 @@ impl State {
 
     pub(crate) fn backlog_bytes(&self) -> u64 {
         if let Some(spill) = &self.spill {
-            return spill.kept_bytes;
+            // As long as somebody is far behind there is no less than what may be kept.
+            return match spill.is_far_behind {
+                true => spill.most_kept_bytes,
+                false => spill.kept_bytes,
+            };
         }
         let backlogs = self.cursors.iter().map(|cursor| cursor.backlog.bytes);
         backlogs.max().unwrap_or_default()

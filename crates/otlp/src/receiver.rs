@@ -12,7 +12,7 @@ mod http;
 mod metrics;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -20,7 +20,7 @@ use sluice_payload::{Payload, Signal, TenantId};
 use sluice_pipeline::{Intake, NotTaken, Taken, kind};
 use sluice_server::{
     Authenticator, BodyLimits, Entered, Gate, Peer, Received, Refusal, ReplyBody, Serve, Shedder, Tenancy,
-    heavy,
+    Visit, heavy,
 };
 use sluice_telemetry::Registry;
 use sluice_wire::{Depth, Request};
@@ -223,14 +223,14 @@ impl Inner {
         ))
     }
 
-    /// Scans a received body and puts it into the pipelines, waiting for room in them no longer than `patience`. An empty
-    /// body is an empty request: it succeeds (S4).
+    /// Scans a received body and puts it into the pipelines, waiting for room in them no longer than its visit may. An
+    /// empty body is an empty request: it succeeds (S4).
     async fn take(
         &self,
         signal: Signal,
         owner: &mut Owner,
         received: Received,
-        patience: Duration,
+        visit: Visit<'_>,
     ) -> Result<Taken, Refusal> {
         if received.body.is_empty() {
             return Ok(Taken::default());
@@ -267,7 +267,7 @@ impl Inner {
         let bytes = payload.retained_bytes();
         let taken = self
             .intake
-            .take(payload, patience)
+            .take_in_turn(payload, visit.patience(), visit.into_turn())
             .await
             .map_err(|not| match not {
                 NotTaken::Refused(message) => self.gate.busy(bytes, message, "queue_full"),

@@ -71,7 +71,7 @@ impl Balanced {
                     endpoints.failed(index, false, after, Instant::now());
                     (after, reason)
                 }
-                Verdict::EndpointFault { reason } => {
+                Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => {
                     endpoints.failed(index, true, None, Instant::now());
                     (None, reason)
                 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sluice_admission::Permit;
 use sluice_journal::Entry;
 use sluice_payload::{Payload, Signal};
 use sluice_wire::{Kind, Limit};
@@ -74,6 +75,30 @@ pub(crate) struct Tries {
 pub(crate) struct Source {
     pub seq: u64,
     pub payload: Arc<Payload>,
+    /// The part is a copy: what it is charged. One that was read back from disk is in what the plan of the memory leaves for that.
+    copy: Option<Arc<Permit>>,
+}
+
+impl Source {
+    fn new(seq: u64, payload: Arc<Payload>) -> Self {
+        let copy = None;
+        Self { seq, payload, copy }
+    }
+
+    /// The source of `piece`, which was cut from `whole`, a part of this source: bytes of its own are charged.
+    fn of_piece(&self, whole: &Bytes, piece: &Bytes) -> Self {
+        let (all, some) = (whole.as_ptr_range(), piece.as_ptr_range());
+        let is_slice = all.start <= some.start && some.end <= all.end;
+        let charge = |permit: &Permit| Arc::new(permit.for_copy(piece.len() as u64));
+        Self {
+            seq: self.seq,
+            payload: self.payload.clone(),
+            copy: match is_slice {
+                true => self.copy.clone(),
+                false => self.payload.permit.as_ref().map(charge),
+            },
+        }
+    }
 }
 
 impl Tracked {
@@ -101,8 +126,11 @@ impl Tracked {
             return vec![self];
         }
         let tracked = |piece: RoutedPart| {
+            let source = |index: usize, part: &Part| {
+                self.sources[index].of_piece(&self.batch.parts[index].body, &part.body)
+            };
             let (sources, parts) = (piece.parts.into_iter())
-                .map(|(index, part)| (self.sources[index].clone(), part))
+                .map(|(index, part)| (source(index, &part), part))
                 .unzip();
             Tracked {
                 batch: Batch { signal, parts },
@@ -145,8 +173,9 @@ impl Tracked {
         let mut halves = (half.clone(), half);
         for (index, part) in pieces.into_iter().enumerate() {
             let half = if index == 0 { &mut halves.0 } else { &mut halves.1 };
+            half.sources
+                .push(self.sources[0].of_piece(&self.batch.parts[0].body, &part.body));
             half.batch.parts.push(part);
-            half.sources.push(self.sources[0].clone());
         }
         Ok(halves)
     }
@@ -221,15 +250,13 @@ impl Batcher {
             items: payload.items,
             frame: payload.frame.clone(),
         };
-        let source = Source {
-            seq: entry.seq,
-            payload,
-        };
+        let source = Source::new(entry.seq, payload);
         let signal = self.current.batch.signal;
         match self.limit(&whole).and_then(|limit| cut(signal, &whole, limit)) {
-            Some(parts) => parts
-                .into_iter()
-                .for_each(|part| self.add(part, source.clone(), now, ready)),
+            Some(parts) => parts.into_iter().for_each(|part| {
+                let source = source.of_piece(&whole.body, &part.body);
+                self.add(part, source, now, ready);
+            }),
             None => self.add(whole, source, now, ready),
         }
     }
@@ -298,6 +325,7 @@ pub fn contiguous(batch: &Batch) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use sluice_admission::Budget;
     use sluice_payload::TenantId;
 
     use super::*;
@@ -383,6 +411,41 @@ mod tests {
                 sluice_wire::count(Kind::Logs, &contiguous(&tracked.batch)).unwrap(),
                 tracked.batch.items()
             );
+        }
+    }
+
+    /// Scenario: a payload that is cut because it is too large, the pieces halved down to single items, and settled one by one.
+    /// Guarantees: what is copied for it is charged beside the payload as long as it is there, and given back.
+    #[test]
+    fn copies_are_charged() {
+        const PAYLOAD_BYTES: u64 = 400;
+        let budget = Budget::new(10_000);
+        let settings = BatchSettings {
+            max_size: Some(7),
+            ..Default::default()
+        };
+        let mut whole = entry(0, 40);
+        Arc::get_mut(&mut whole.payload).unwrap().permit = budget.try_reserve(PAYLOAD_BYTES);
+        let body = whole.payload.body.clone();
+        let mut batcher = Batcher::new(Signal::Logs, settings, usize::MAX);
+        let mut ready = Vec::new();
+        batcher.push(whole, Instant::now(), &mut ready);
+        batcher.flush(&mut ready);
+        let copied = |ready: &[Tracked]| -> u64 {
+            let parts = ready.iter().flat_map(|tracked| &tracked.batch.parts);
+            let copies = parts.filter(|part| !body.as_ptr_range().contains(&part.body.as_ptr()));
+            copies.map(|part| part.body.len() as u64).sum()
+        };
+        assert!(
+            copied(&ready) > 40,
+            "one item after the other is no slice of the payload"
+        );
+        while let Some(tracked) = ready.pop() {
+            if let Ok((head, tail)) = tracked.halve() {
+                ready.extend([head, tail]);
+            }
+            let left = if ready.is_empty() { 0 } else { PAYLOAD_BYTES };
+            assert_eq!(budget.usage().used, left + copied(&ready));
         }
     }
 

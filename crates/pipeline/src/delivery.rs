@@ -388,7 +388,9 @@ impl Delivery {
                     }
                     self.hold(probe, &format!("every payload is refused: {reason}"));
                 }
-                Verdict::EndpointFault { reason } => self.hold(probe, &reason),
+                Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => {
+                    self.hold(probe, &reason);
+                }
             }
         }
     }

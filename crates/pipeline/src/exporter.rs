@@ -76,6 +76,12 @@ pub enum Verdict {
         /// What the destination said.
         reason: String,
     },
+    /// The destination takes nothing for now, and does not say for how long (RESOURCE_EXHAUSTED without RetryInfo): a quota, or a
+    /// limiter. Held and probed like an endpoint fault; one of several endpoints by key keeps its keys for as long as one that does not answer.
+    Exhausted {
+        /// What the destination said.
+        reason: String,
+    },
 }
 
 /// A future of a [`Verdict`].

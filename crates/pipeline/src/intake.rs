@@ -108,6 +108,20 @@ impl Intake {
     /// # Errors
     /// [`NotTaken`]; nothing was taken, but for [`NotTaken::NotDelivered`].
     pub async fn take(&self, payload: Payload, patience: Duration) -> Result<Taken, NotTaken> {
+        self.take_in_turn(payload, patience, ()).await
+    }
+
+    /// As [`take`](Self::take); drops `turn` when the payload is in the journals or has to wait for room in one, whatever is waited
+    /// for then.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub async fn take_in_turn<T>(
+        &self,
+        payload: Payload,
+        patience: Duration,
+        turn: T,
+    ) -> Result<Taken, NotTaken> {
         let routes = &*self.routes[payload.signal as usize];
         if routes.is_empty() {
             return Err(NotTaken::NoPipeline);
@@ -116,6 +130,7 @@ impl Intake {
             // Nothing to deliver, nothing to account for (C9: no empty envelopes).
             return Ok(Taken::default());
         }
+        let mut turn = Some(turn);
         let mut spaces = Vec::with_capacity(routes.len());
         let asked = Instant::now();
         for route in routes {
@@ -124,6 +139,7 @@ impl Intake {
                 Ok(space) => space,
                 // Space already reserved in other journals is kept meanwhile: the wait is bounded.
                 Err(full @ Full::Now { .. }) => {
+                    turn = None;
                     let deadline = asked + patience.max(route.block_for);
                     match tokio::time::timeout_at(deadline, route.journal.reserve(cost)).await {
                         Ok(Ok(space)) => space,
@@ -175,7 +191,7 @@ impl Intake {
             }
         }
         let is_light = payload.permit.as_ref().is_some_and(Permit::is_of_a_light_tenant);
-        drop((confirm, payload));
+        drop((confirm, payload, turn));
         if !is_light {
             give_way(routes).await;
         }

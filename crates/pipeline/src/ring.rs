@@ -44,6 +44,8 @@ struct Member<T> {
     hash: u64,
     sender: T,
     failing_since: Option<Instant>,
+    /// When it last answered like one that works.
+    answered_at: Option<Instant>,
     out: Option<Out>,
     /// When it was last out, and the rest it had then: one that leaves again soon goes on from there.
     came_back: Option<(Instant, Duration)>,
@@ -73,14 +75,25 @@ pub(crate) struct Candidate<T> {
 }
 
 /// A failed attempt.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Failure {
     /// The trial it was.
     pub trial: Option<u64>,
-    /// The endpoint says that it will take nothing.
-    pub refuses: bool,
+    /// When it was sent: since then the endpoint has not taken it.
+    pub begun: Instant,
+    /// The endpoint says that it takes nothing.
+    pub refuses: Option<Refuses>,
     /// It asks to be left alone for this long.
     pub after: Option<Duration>,
+}
+
+/// An endpoint that says that it takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refuses {
+    /// Until somebody mends it.
+    UntilMended,
+    /// For now.
+    ForNow,
 }
 
 /// What a failure comes to.
@@ -126,6 +139,7 @@ impl<T: Clone> Ring<T> {
                     hash: stable_hash(name.as_bytes()),
                     sender,
                     failing_since: None,
+                    answered_at: None,
                     out: None,
                     came_back: None,
                     refuses: false,
@@ -204,6 +218,11 @@ impl<T: Clone> Ring<T> {
             .is_none_or(|out| trial.is_some() && out.trial == trial)
     }
 
+    /// Whether the endpoint is there and out, and a request to it is not its trial: others have what the request is for.
+    pub fn is_out(&self, id: u64, trial: Option<u64>) -> bool {
+        self.members.iter().any(|member| member.id == id) && !self.has(id, trial)
+    }
+
     /// Whether another endpoint works, as far as is known.
     pub fn others_work(&self, id: u64) -> bool {
         let works = |member: &Member<T>| member.out.is_none() && member.failing_since.is_none();
@@ -216,6 +235,7 @@ impl<T: Clone> Ring<T> {
             return false;
         };
         member.failing_since = None;
+        member.answered_at = Some(now);
         member.refuses = false;
         member.payload_faults = 0;
         let out = member.out.take();
@@ -227,11 +247,12 @@ impl<T: Clone> Ring<T> {
 
     /// The endpoint says that something in a request is bad. One that is in answers, at least; false when it is out, for this may be what
     /// is wrong with it.
-    pub fn answered(&mut self, id: u64) -> bool {
+    pub fn answered(&mut self, id: u64, now: Instant) -> bool {
         let Some(member) = self.member(id).filter(|member| member.out.is_none()) else {
             return false;
         };
         member.failing_since = None;
+        member.answered_at = Some(now);
         member.refuses &= member.payload_faults > MAX_PAYLOAD_FAULTS_IN_A_ROW;
         true
     }
@@ -263,7 +284,7 @@ impl<T: Clone> Ring<T> {
         let Some(member) = self.member(id) else {
             return Failed::Left;
         };
-        member.refuses = failure.refuses;
+        member.refuses = failure.refuses.is_some();
         if let Some(out) = &mut member.out {
             // What was under way when it left says nothing that is new.
             if failure.trial.is_some() && out.trial == failure.trial {
@@ -273,8 +294,12 @@ impl<T: Clone> Ring<T> {
             }
             return Failed::Left;
         }
-        let since = *member.failing_since.get_or_insert(now);
-        if !failure.refuses && (now + after).duration_since(since) < LEAVES_AFTER {
+        // One that hangs has failed since the request was sent, but for what it answered meanwhile.
+        let begun = failure.begun.max(member.answered_at.unwrap_or(failure.begun));
+        let since = member.failing_since.map_or(begun, |since| since.min(begun));
+        member.failing_since = Some(since);
+        let lasts = failure.refuses == Some(Refuses::UntilMended);
+        if !lasts && (now + after).duration_since(since) < LEAVES_AFTER {
             return Failed::Stays;
         }
         let all_refuse = self.members.iter().all(|member| member.refuses);
@@ -383,21 +408,27 @@ mod tests {
         ring.members.iter().find(|member| member.name == name).unwrap().id
     }
 
-    const DOWN: Failure = Failure {
-        trial: None,
-        refuses: false,
-        after: None,
-    };
+    /// A request that fails as soon as it is sent.
+    fn down(now: Instant) -> Failure {
+        Failure {
+            trial: None,
+            begun: now,
+            refuses: None,
+            after: None,
+        }
+    }
 
-    const REFUSES: Failure = Failure {
-        refuses: true,
-        ..DOWN
-    };
+    fn refuses(now: Instant) -> Failure {
+        Failure {
+            refuses: Some(Refuses::UntilMended),
+            ..down(now)
+        }
+    }
 
-    fn trial_failed(trial: u64) -> Failure {
+    fn trial_failed(trial: u64, now: Instant) -> Failure {
         Failure {
             trial: Some(trial),
-            ..DOWN
+            ..down(now)
         }
     }
 
@@ -448,23 +479,23 @@ mod tests {
         let mut ring = ring(&FIVE);
         let before = owners(&ring, now);
         let dead = id(&ring, "b:4317");
-        assert_eq!(ring.failed(dead, DOWN, now), Failed::Stays);
+        assert_eq!(ring.failed(dead, down(now), now), Failed::Stays);
         ring.works(dead, now);
         now += LEAVES_AFTER;
         assert_eq!(
-            ring.failed(dead, DOWN, now),
+            ring.failed(dead, down(now), now),
             Failed::Stays,
             "it worked in between"
         );
         now += LEAVES_AFTER;
-        assert_eq!(ring.failed(dead, DOWN, now), Failed::Left);
+        assert_eq!(ring.failed(dead, down(now), now), Failed::Left);
         assert!(!ring.is_in(dead));
         let moved = owners(&ring, now);
         assert!(moved.iter().all(|owner| owner != "b:4317"));
         let others = before.iter().zip(&moved).filter(|(old, _)| *old != "b:4317");
         assert!(others.clone().count() > 0 && others.clone().all(|(old, new)| old == new));
         assert_eq!(
-            ring.failed(dead, DOWN, now),
+            ring.failed(dead, down(now), now),
             Failed::Left,
             "it was under way: no longer rest"
         );
@@ -482,7 +513,7 @@ mod tests {
                 "one batch, until it has its answer"
             );
             assert_eq!(ring.begin_trial(dead, hung), None);
-            assert_eq!(ring.failed(dead, trial_failed(trial), now), Failed::Left);
+            assert_eq!(ring.failed(dead, trial_failed(trial, now), now), Failed::Left);
             assert!(!ring.has(dead, Some(trial)), "it is over");
             rest = (rest * 2).min(LONGEST_REST);
         }
@@ -497,7 +528,7 @@ mod tests {
         assert!(ring.works(dead, now));
         assert_eq!(owners(&ring, now), before);
 
-        assert_eq!(ring.failed(dead, REFUSES, now), Failed::Left);
+        assert_eq!(ring.failed(dead, refuses(now), now), Failed::Left);
         let soon = now + LONGEST_REST / 2;
         assert!(
             ring.candidates(soon).iter().all(|one| !one.trial),
@@ -505,7 +536,7 @@ mod tests {
         );
         ring.works(dead, now);
         now += LONGEST_REST;
-        assert_eq!(ring.failed(dead, REFUSES, now), Failed::Left);
+        assert_eq!(ring.failed(dead, refuses(now), now), Failed::Left);
         assert!(ring.begin_trial(dead, now + FIRST_REST).is_some());
     }
 
@@ -520,23 +551,27 @@ mod tests {
         let before = owners(&ring, start);
         let (a, b) = (id(&ring, "a"), id(&ring, "b"));
         for one in [a, b] {
-            assert_eq!(ring.failed(one, DOWN, start), Failed::Stays);
+            assert_eq!(ring.failed(one, down(start), start), Failed::Stays);
         }
-        assert_eq!(ring.failed(a, DOWN, late), Failed::Left);
-        assert_eq!(ring.failed(b, DOWN, late), Failed::Stays, "nobody else is left");
+        assert_eq!(ring.failed(a, down(late), late), Failed::Left);
+        assert_eq!(
+            ring.failed(b, down(late), late),
+            Failed::Stays,
+            "nobody else is left"
+        );
         assert_eq!(owners(&ring, late), before);
 
-        assert_eq!(ring.failed(a, REFUSES, late), Failed::Left);
-        assert_eq!(ring.failed(b, REFUSES, late), Failed::AllRefuse);
+        assert_eq!(ring.failed(a, refuses(late), late), Failed::Left);
+        assert_eq!(ring.failed(b, refuses(late), late), Failed::AllRefuse);
         assert!(ring.is_in(a) && !ring.is_in(b), "a probe for b's keys is a's");
-        assert_eq!(ring.failed(a, REFUSES, late), Failed::AllRefuse);
+        assert_eq!(ring.failed(a, refuses(late), late), Failed::AllRefuse);
         assert!(ring.is_in(b) && !ring.is_in(a));
         ring.works(b, late);
-        assert_eq!(ring.failed(a, REFUSES, late), Failed::Left);
+        assert_eq!(ring.failed(a, refuses(late), late), Failed::Left);
         set(&mut ring, &["a"]);
         assert!(ring.is_in(a), "alone, it is in");
-        assert_eq!(ring.failed(b, DOWN, late), Failed::Left, "gone");
-        assert_eq!(ring.failed(a, REFUSES, late), Failed::AllRefuse);
+        assert_eq!(ring.failed(b, down(late), late), Failed::Left, "gone");
+        assert_eq!(ring.failed(a, refuses(late), late), Failed::AllRefuse);
     }
 
     /// Scenario: three endpoints refuse everything, and probes come one after the other.
@@ -552,11 +587,45 @@ mod tests {
                 now += FIRST_REST / 1000;
                 let candidates = ring.candidates(now);
                 let id = candidates[owner(&candidates, stable_hash(&[key]))].id;
-                ring.failed(id, REFUSES, now);
+                ring.failed(id, refuses(now), now);
                 asked.insert(id);
             }
             assert_eq!(asked.len(), 3);
         }
+    }
+
+    /// Scenario: requests to an endpoint hang until their time is up, three seconds and thirty; in between it answers one.
+    /// Guarantees: it has failed since the request was sent, or since it last answered: it leaves with the first long silence.
+    #[test]
+    fn who_hangs_has_failed_all_along() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut ring = ring(&["a", "b"]);
+        let a = id(&ring, "a");
+        assert_eq!(ring.failed(a, down(at(0)), at(3)), Failed::Stays);
+        ring.works(a, at(4));
+        assert_eq!(ring.failed(a, down(at(0)), at(6)), Failed::Stays);
+        assert!(ring.answered(a, at(7)));
+        assert_eq!(ring.failed(a, down(at(1)), at(31)), Failed::Left);
+        assert!(ring.is_out(a, None));
+    }
+
+    /// Scenario: an endpoint takes nothing for now, once, and then for a while; then the other one as well.
+    /// Guarantees: it keeps its keys as long as one that does not answer; when both say so the backlog is held.
+    #[test]
+    fn one_that_is_exhausted_has_time() {
+        let start = Instant::now();
+        let late = start + LEAVES_AFTER;
+        let exhausted = |now| Failure {
+            refuses: Some(Refuses::ForNow),
+            ..down(now)
+        };
+        let mut ring = ring(&["a", "b"]);
+        let (a, b) = (id(&ring, "a"), id(&ring, "b"));
+        assert_eq!(ring.failed(a, exhausted(start), start), Failed::Stays);
+        assert!(ring.is_in(a));
+        assert_eq!(ring.failed(a, exhausted(late), late), Failed::Left);
+        assert_eq!(ring.failed(b, exhausted(start), late), Failed::AllRefuse);
     }
 
     /// Scenario: an endpoint asks to be left alone for an hour; then it is the only one.
@@ -567,7 +636,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let later = Failure {
             after: Some(hour),
-            ..DOWN
+            ..down(now)
         };
         let mut ring = ring(&["a", "b"]);
         let a = id(&ring, "a");

@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluice_payload::{Encoding, Signal};
@@ -15,8 +16,12 @@ use sluice_wire::{MAX_REPEATED_BYTES, RoutingKey, Share, share_out};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ring::{Failed, Failure, Ring, owner};
+use crate::ring::{Failed, Failure, Refuses, Ring, owner};
 use crate::{Batch, Export, Exporter, Part, Verdict, kind};
+
+/// What is under way to an endpoint that has left may still be answered in this time. Then others have it: requests to an endpoint
+/// that hangs must not keep their places among those under way until their time is up.
+const LAST_WORD: Duration = Duration::from_millis(500);
 
 /// What came of sending a batch to its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -337,7 +342,8 @@ impl Owner for Endpoint {
         }
         let failure = Failure {
             trial: self.trial,
-            refuses: true,
+            begun: Instant::now(),
+            refuses: Some(Refuses::UntilMended),
             after: None,
         };
         match self.fails(&mut ring, failure, "payload after payload is refused") {
@@ -347,22 +353,49 @@ impl Owner for Endpoint {
     }
 
     fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
-        Box::pin(async move { self.settle(self.exporter.export(batch).await) })
+        Box::pin(async move {
+            let begun = Instant::now();
+            tokio::select! {
+                verdict = self.exporter.export(batch) => self.settle(verdict, begun),
+                () = self.left() => Sent::Moved,
+            }
+        })
     }
 }
 
 impl Endpoint {
-    /// What an answer says about the endpoint, and what follows for the piece.
-    fn settle(&self, verdict: Verdict) -> Sent {
+    /// Ends when the endpoint has been out for [`LAST_WORD`]. Of one that is gone from the list what is under way ends as it ends.
+    async fn left(&self) {
+        loop {
+            let changed = self.endpoints.changed.notified();
+            let is_out = || self.endpoints.ring.lock().is_out(self.id, self.trial);
+            if is_out() {
+                tokio::time::sleep(LAST_WORD).await;
+                if is_out() {
+                    return;
+                }
+                continue;
+            }
+            changed.await;
+        }
+    }
+
+    /// What an answer says about the endpoint, and what follows for the piece, which was sent at `begun`.
+    fn settle(&self, verdict: Verdict, begun: Instant) -> Sent {
         let mut ring = self.endpoints.ring.lock();
+        let now = Instant::now();
         let (refuses, after, reason) = match &verdict {
-            Verdict::Retry { after, reason } => (false, *after, reason),
-            Verdict::EndpointFault { reason } => (true, None, reason),
-            Verdict::PayloadFault { .. } if ring.answered(self.id) => return Sent::Answered(verdict),
+            Verdict::Retry { after, reason } => (None, *after, reason),
+            Verdict::EndpointFault { reason } => (Some(Refuses::UntilMended), None, reason),
+            Verdict::Exhausted { reason } => (Some(Refuses::ForNow), None, reason),
+            Verdict::PayloadFault { .. } if ring.answered(self.id, now) => return Sent::Answered(verdict),
             // Another one may take it: no trial is lost by a bad payload, and no payload by a bad endpoint.
-            Verdict::PayloadFault { reason } => (ring.refuses(self.id), None, reason),
+            Verdict::PayloadFault { reason } => {
+                let refuses = ring.refuses(self.id).then_some(Refuses::UntilMended);
+                (refuses, None, reason)
+            }
             Verdict::Delivered { .. } | Verdict::TooLarge { .. } => {
-                if ring.works(self.id, Instant::now()) {
+                if ring.works(self.id, now) {
                     self.endpoints.count(&ring);
                     let endpoint = ring.name(self.id);
                     tracing::info!(endpoint, "the endpoint works again, and has its keys back");
@@ -372,12 +405,13 @@ impl Endpoint {
         };
         let failure = Failure {
             trial: self.trial,
+            begun,
             refuses,
             after,
         };
         match self.fails(&mut ring, failure, reason) {
             // Another one may still take it.
-            Failed::Stays if refuses => Sent::Answered(Verdict::Retry {
+            Failed::Stays if refuses.is_some() => Sent::Answered(Verdict::Retry {
                 after: None,
                 reason: reason.clone(),
             }),

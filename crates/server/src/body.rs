@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::conversation::READ_AHEAD_BYTES;
-use crate::{Gate, InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
+use crate::{InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
 
 /// A body up to this size is reserved at once, a longer one in steps that start here and double: the largest
 /// request an SDK sends by default, and little enough that a thousand stalled senders hold 256 MiB, not 64 GiB.
@@ -148,7 +148,7 @@ where
     B::Error: std::fmt::Display,
 {
     let mut reader = Reader::new(body, *limits);
-    let prefix = reader.read_prefix(visit.gate()).await?;
+    let prefix = reader.read_prefix(visit).await?;
     let length = u64::from(u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]));
     if length > limits.max_bytes {
         return Err(limits.too_large("as announced by its gRPC frame"));
@@ -196,6 +196,7 @@ async fn finish(
     let guess = declared
         .unwrap_or(wire_bytes.saturating_mul(GUESSED_RATIO))
         .min(limits.max_bytes);
+    visit.take_turn(guess.max(wire_bytes)).await;
     let mut room = visit.reserve(guess).await?;
     let mut cap = guess;
     loop {
@@ -291,20 +292,21 @@ where
     }
 
     /// The next piece of data; `None` at the end.
-    async fn frame(&mut self, gate: &Gate) -> Result<Option<B::Data>, Refusal> {
+    async fn frame(&mut self, visit: &mut Visit<'_>) -> Result<Option<B::Data>, Refusal> {
         if let Some(rest) = self.rest.take() {
             return Ok(Some(rest));
         }
         loop {
             let next = match self.body.frame().now_or_pending().await {
                 Some(next) => next,
-                None => self.awaited_frame(gate).await?,
+                None => self.awaited_frame(visit).await?,
             };
             let Some(frame) = next else { return Ok(None) };
             let frame = frame.map_err(|error| Refusal::Disconnected(error.to_string()))?;
             if let Ok(data) = frame.into_data() {
                 self.received += data.remaining() as u64;
                 let elapsed = self.started.elapsed();
+                visit.reads_on(elapsed);
                 if elapsed > self.limits.idle_timeout
                     && (self.received as f64) < self.least_bytes_per_sec() as f64 * elapsed.as_secs_f64()
                 {
@@ -318,7 +320,7 @@ where
     }
 
     /// Waits for a frame. While others wait for memory, a sender that stalls is not waited for.
-    async fn awaited_frame(&mut self, gate: &Gate) -> Result<NextFrame<B>, Refusal> {
+    async fn awaited_frame(&mut self, visit: &mut Visit<'_>) -> Result<NextFrame<B>, Refusal> {
         let give_up = Instant::now() + self.limits.idle_timeout;
         loop {
             let look = (Instant::now() + STALL_INTERVAL).min(give_up);
@@ -329,6 +331,8 @@ where
                 return Err(self.too_slow());
             }
             let elapsed = self.started.elapsed();
+            visit.reads_on(elapsed);
+            let gate = visit.gate();
             let stalls = (self.received as f64) < PRESSED_BYTES_PER_SEC as f64 * elapsed.as_secs_f64();
             if self.reserved > 0 && stalls && elapsed >= STALL_GRACE && gate.budget().is_contended() {
                 let message = format!(
@@ -366,11 +370,11 @@ where
         Ok(permit)
     }
 
-    async fn read_prefix(&mut self, gate: &Gate) -> Result<[u8; 5], Refusal> {
+    async fn read_prefix(&mut self, visit: &mut Visit<'_>) -> Result<[u8; 5], Refusal> {
         let mut prefix = [0; 5];
         let mut have = 0;
         while have < prefix.len() {
-            let Some(mut data) = self.frame(gate).await? else {
+            let Some(mut data) = self.frame(visit).await? else {
                 return Err(match have {
                     0 => Refusal::Cardinality("the gRPC request ends without a message".into()),
                     _ => Refusal::Broken(format!(
@@ -441,9 +445,11 @@ where
         // What the connection holds of it besides is charged as long as it is read.
         let ahead = first.min(READ_AHEAD_BYTES).min(largest.saturating_sub(whole));
         visit.expect(length.map_or(0, |length| length + ahead));
+        // One of unknown length has no turn: nobody knows whether it is large before it is here.
+        self.started += visit.take_turn(length.unwrap_or_default()).await;
         let mut permit = self.reserve(first, ahead, visit).await?;
         let mut buffer = Vec::with_capacity(first as usize);
-        while let Some(data) = self.frame(visit.gate()).await? {
+        while let Some(data) = self.frame(visit).await? {
             let needed = (buffer.len() + data.remaining()) as u64;
             if needed > most {
                 return Err(beyond(&self.limits));

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::Refusal;
 use crate::conversation::H2_STREAM_WINDOW;
+use crate::turns::{Turn, Turns};
 
 /// What every receiver asks before it reads. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ struct Inner {
     hint: RetryHint,
     wait: Duration,
     waited: Counter,
+    turns: Turns,
+    turn_waits: Counter,
 }
 
 impl Gate {
@@ -35,11 +38,19 @@ impl Gate {
             "Reservations that had to wait for the memory budget.",
             vec![],
         );
+        let turn_waits = registry.counter(
+            "sluice_admission_turn_waits_total",
+            "Large bodies that had to wait for their turn.",
+            vec![],
+        );
+        let ceiling = budget.ceiling();
         Self(Arc::new(Inner {
             budget,
             hint: RetryHint::new(std::time::Instant::now(), seed),
             wait,
             waited,
+            turns: Turns::new(ceiling, most_waiting(ceiling)),
+            turn_waits,
         }))
     }
 
@@ -70,6 +81,7 @@ impl Gate {
             patience: self.0.wait,
             held: 0,
             give_way_after: GIVE_WAY_AFTER,
+            turn: None,
         }
     }
 
@@ -127,6 +139,8 @@ pub struct Visit<'a> {
     /// Bytes granted so far, some of which may have been given back: what others could get from it, at most.
     held: u64,
     give_way_after: Duration,
+    /// Of a large body.
+    turn: Option<Turn>,
 }
 
 impl Visit<'_> {
@@ -143,6 +157,39 @@ impl Visit<'_> {
     /// Announces the whole size of the request, if that is known.
     pub fn expect(&mut self, bytes: u64) {
         self.visitor.expect(bytes);
+    }
+
+    /// Waits for the turn of a body of `bytes`, in place of the one it has; returns how long that took. See [`Turns`].
+    pub(crate) async fn take_turn(&mut self, bytes: u64) -> Duration {
+        self.turn = None;
+        if !Turns::has(bytes) {
+            return Duration::ZERO;
+        }
+        let Inner {
+            turns, turn_waits, ..
+        } = &*self.gate.0;
+        self.turn = turns.now(bytes);
+        if self.turn.is_some() {
+            return Duration::ZERO;
+        }
+        turn_waits.add(1);
+        let asked = Instant::now();
+        self.turn = turns.wait(bytes, self.patience).await;
+        let waited = asked.elapsed();
+        self.patience = self.patience.saturating_sub(waited);
+        waited
+    }
+
+    /// The body has been read for so long, and is not all here.
+    pub(crate) fn reads_on(&mut self, read_for: Duration) {
+        if self.turn.is_some() && !Turns::lasts(read_for) {
+            self.turn = None;
+        }
+    }
+
+    /// What is to be kept until the body's payload is in the journals: until then its turn lasts, if it has one.
+    pub fn into_turn(self) -> Option<Turn> {
+        self.turn
     }
 
     /// Gives back all but `bytes` of what was reserved.
@@ -177,6 +224,8 @@ impl Visit<'_> {
             return Err(self.gate.busy(bytes, message, "memory"));
         }
         waited.add(1);
+        // It is memory that is short now, and others may need none.
+        self.turn = None;
         let asked = Instant::now();
         let granted = tokio::time::timeout(self.patience, self.wait_in_line(bytes)).await;
         self.patience = self.patience.saturating_sub(asked.elapsed());

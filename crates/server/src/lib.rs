@@ -20,6 +20,7 @@ mod reply;
 mod shed;
 mod tenancy;
 mod tls;
+mod turns;
 
 pub use auth::{Authenticator, BasicAuth, BearerAuth, Unauthorized, Verify};
 pub use body::{BodyLimits, Coding, Compressed, Received, aside, collect_framed, drain, heavy, receive};
@@ -33,3 +34,4 @@ pub use reply::ReplyBody;
 pub use shed::{Entered, ShedSettings, Shedder};
 pub use tenancy::{Tenancy, TenantSource};
 pub use tls::{Pem, ServerTls, TlsError};
+pub use turns::Turn;

@@ -21,6 +21,27 @@ fn used_is_the_sum_of_permits() {
     assert_eq!(budget.usage().released, 3 * MIB);
 }
 
+/// Scenario: a copy is made of what holds most of the lane, and of a part of that copy; somebody waits for memory.
+/// Guarantees: the copies are taken at once, for the same tenant, beyond what there is; who waits is served when enough has come back.
+#[tokio::test]
+async fn a_copy_is_taken_beyond_what_is_free() {
+    let budget = Budget::new(16 * MIB);
+    let whole = budget.visit(3).try_reserve(12 * MIB, 0).unwrap();
+    let copy = whole.for_copy(10 * MIB);
+    let part = copy.for_copy(MIB);
+    assert_eq!((budget.usage().used, budget.used_by(3)), (23 * MIB, 23 * MIB));
+    assert!(budget.try_reserve(2 * MIB).is_none());
+    let waiting = spawn_reserve(&budget, 3 * MIB);
+    settle().await;
+    drop(copy);
+    settle().await;
+    assert!(!waiting.is_finished(), "13 of 15 MiB are taken");
+    drop(part);
+    let granted = waiting.await.unwrap().unwrap();
+    drop((whole, granted));
+    assert_eq!((budget.usage().used, budget.used_by(3)), (0, 0));
+}
+
 /// Scenario: the general lane is full of huge bodies.
 /// Guarantees: a small request still gets in at once; another huge one does not.
 #[test]

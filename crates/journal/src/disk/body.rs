@@ -17,13 +17,23 @@ pub(crate) fn is_storable(encoding: Encoding) -> bool {
     matches!(encoding, Encoding::Gzip | Encoding::Zstd)
 }
 
+/// What is kept of the room that a body is compressed into, for the next one.
+const KEPT_ROOM_BYTES: usize = 1 << 20;
+
 /// Makes bodies shorter, one after the other.
-pub(crate) struct Codec(Option<zstd::bulk::Compressor<'static>>);
+pub(crate) struct Codec {
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    /// Room for a body that does not get shorter; a frame takes a tenth of it, and is all that waits to be written.
+    room: Vec<u8>,
+}
 
 impl Codec {
     pub fn new() -> Self {
-        // It fails when memory is out; bodies are stored as they are then.
-        Self(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok())
+        Self {
+            // It fails when memory is out; bodies are stored as they are then.
+            zstd: zstd::bulk::Compressor::new(ZSTD_LEVEL).ok(),
+            room: Vec::new(),
+        }
     }
 
     /// The body of `payload` as it is stored.
@@ -37,10 +47,22 @@ impl Codec {
         if payload.body.len() < MIN_COMPRESSED_BYTES {
             return whole;
         }
-        match self.0.as_mut().map(|zstd| zstd.compress(&payload.body)) {
-            Some(Ok(frame)) if frame.len() < payload.body.len() => (Encoding::Zstd, frame.into()),
+        let Some(zstd) = &mut self.zstd else {
+            return whole;
+        };
+        self.room.clear();
+        self.room
+            .reserve_exact(zstd::zstd_safe::compress_bound(payload.body.len()));
+        let stored = match zstd.compress_to_buffer(&payload.body, &mut self.room) {
+            Ok(length) if length < payload.body.len() => {
+                (Encoding::Zstd, Bytes::copy_from_slice(&self.room[..length]))
+            }
             _ => whole,
+        };
+        if self.room.capacity() > KEPT_ROOM_BYTES {
+            self.room = Vec::new();
         }
+        stored
     }
 }
 

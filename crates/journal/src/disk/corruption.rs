@@ -42,9 +42,18 @@ fn open_on(disk: &SimulatedDisk) -> (Journal, Recovered) {
 }
 
 pub(super) fn open_with(disk: &SimulatedDisk, specs: Vec<CursorSpec>) -> (Journal, Recovered) {
+    open_keeping(disk, specs, 0)
+}
+
+/// One that keeps so many bytes in memory.
+pub(super) fn open_keeping(
+    disk: &SimulatedDisk,
+    specs: Vec<CursorSpec>,
+    kept_bytes: u64,
+) -> (Journal, Recovered) {
     let settings = DiskSettings {
         segment_bytes: 3 << 10,
-        kept_bytes: 0,
+        kept_bytes,
         filesystem: Arc::new(disk.clone()),
         clock: Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_secs(1_700_000_000))),
         seed: Some(disk.list(Path::new("/")).unwrap().len() as u64),

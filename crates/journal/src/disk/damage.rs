@@ -79,6 +79,26 @@ fn what_is_lost_is_counted_when_it_is_passed() {
     assert_eq!(journal.abandon(), 0);
 }
 
+/// Scenario: two exporters come by the same damaged record.
+/// Guarantees: it is one place that cannot be read, and a request lost to each of them.
+#[test]
+fn a_place_is_counted_once_and_its_loss_for_each_exporter() {
+    let disk = SimulatedDisk::default();
+    let (journal, _) = open_with(&disk, vec![spec("a", None), spec("b", None)]);
+    (0..3).for_each(|id| append(&journal, id));
+    damage(&disk, 1);
+    let side = journal.0.disk.as_ref().unwrap();
+    for index in 0..2 {
+        let handed = std::iter::from_fn(|| match side.next(&journal.0, index) {
+            Next::Ready(entry) => Some(entry.seq),
+            _ => None,
+        });
+        assert_eq!(handed.count(), 2, "exporter {index}");
+    }
+    let report = journal.disk_report().unwrap();
+    assert_eq!((report.damaged, report.lost), (1, 2), "{report:?}");
+}
+
 /// Scenario: an earlier process settled the second of four records before the others; it is damaged while the next one reads.
 /// Guarantees: it is no loss, and the account of the others holds.
 #[test]

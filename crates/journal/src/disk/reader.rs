@@ -98,8 +98,8 @@ pub(crate) struct Reader {
     pub ahead: VecDeque<ReadRecord>,
     /// Everything below this number has been read, or is not there.
     pub until: Option<u64>,
-    /// Segments in which something could not be read, once for each such thing.
-    pub damaged: Vec<u64>,
+    /// Places that could not be read.
+    pub damaged: Vec<Place>,
 }
 
 impl std::fmt::Debug for Reader {
@@ -159,7 +159,10 @@ impl Reader {
                     }
                     // Somebody removed it by hand: what was in it is missing, as if it were damaged.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        self.damaged.push(id.first);
+                        self.damaged.push(Place {
+                            segment: id.first,
+                            offset: 0,
+                        });
                         continue;
                     }
                     Err(error) => return Err(error),
@@ -167,31 +170,32 @@ impl Reader {
             }
             let Some((_, scan)) = &mut self.scan else { continue };
             scan.extend(*end);
+            let place_at = |offset| Place {
+                segment: id.first,
+                offset,
+            };
             while let Some(found) = scan.next(true) {
                 let (header, offset) = match found {
                     Found::Record(header, offset) => (header, offset),
-                    Found::Damage { .. } => {
-                        self.damaged.push(id.first);
+                    Found::Damage { at, .. } => {
+                        self.damaged.push(place_at(at));
                         continue;
                     }
                     // Nobody knows how long it is.
                     Found::Newer(_) => {
-                        self.damaged.push(id.first);
+                        self.damaged.push(place_at(scan.offset()));
                         break;
                     }
                 };
                 if header.seq < next {
                     continue;
                 }
-                let place = Place {
-                    segment: id.first,
-                    offset,
-                };
+                let place = place_at(offset);
                 let Ok(record) = self
                     .source
                     .record(&mut self.inflater, &header, place, scan, self.bodies)
                 else {
-                    self.damaged.push(id.first);
+                    self.damaged.push(place);
                     continue;
                 };
                 next = header.seq + 1;

@@ -18,6 +18,7 @@ use super::record::{self, Header};
 use super::scan::{Found, Scan};
 use super::segment::{Beginning, Contents, HEADER_BYTES, SegmentId, Tally, tenant_id};
 use super::spill::{Lag, Place, Segment, Spill};
+use super::unreadable::Unreadable;
 use super::{OpenError, escape};
 use crate::state::State;
 use crate::{File, Filesystem, OpenMode};
@@ -48,7 +49,7 @@ struct Scanned {
     /// Where its records end.
     end: u64,
     /// Places that could not be read, but for a torn end.
-    damaged: u64,
+    damaged: Vec<u64>,
     /// Before the last record that was found.
     missing: Missing,
     /// Each record, if asked for.
@@ -79,10 +80,7 @@ pub(crate) fn recover(
         error,
     };
     let mut found = look_through(source)?;
-    let mut report = Recovered {
-        damaged: found.damaged,
-        ..Recovered::default()
-    };
+    let mut report = Recovered::default();
     let mut opened = open_positions(source, state, &mut report).map_err(failed)?;
     let mut end = 0;
     for position in opened.iter().filter_map(|opened| opened.position.as_ref()) {
@@ -113,15 +111,10 @@ pub(crate) fn recover(
         mut missing,
         ..
     } = found;
-    let lags = place(
-        source,
-        state,
-        &mut segments,
-        &positions,
-        &mut missing,
-        &mut report,
-    )
-    .map_err(failed)?;
+    let lags = place(source, state, &mut segments, &positions, &mut missing).map_err(failed)?;
+    report.damaged = (segments.values())
+        .map(|segment| segment.unreadable.count())
+        .sum();
     // Of one that is not known, nobody knows what it had settled.
     let known = positions
         .iter()
@@ -164,7 +157,6 @@ pub(crate) struct LookedThrough {
     pub last: u64,
     /// The segment it is in was sealed: nobody can have cut anything off.
     is_whole: bool,
-    damaged: u64,
     missing: Missing,
 }
 
@@ -182,7 +174,6 @@ pub(crate) fn look_through(source: &Source) -> Result<LookedThrough, OpenError> 
         highest: 0,
         last: 0,
         is_whole: false,
-        damaged: 0,
         missing: Missing::default(),
     };
     for id in ids {
@@ -277,15 +268,18 @@ fn look_into(
     // A footer that cannot be read is none.
     let sealed = Contents::read(&*file, size_bytes, id, &source.tenants).unwrap_or_default();
     if let Some((contents, end)) = sealed {
-        let damaged = beginning.is_none();
-        all.damaged += u64::from(damaged);
+        let mut unreadable = Unreadable::default();
+        if beginning.is_none() {
+            unreadable.add(0);
+        }
         let segment = Segment {
             id,
             contents,
             end,
             size_bytes,
             closed: true,
-            damaged,
+            damaged: beginning.is_none(),
+            unreadable,
         };
         return Ok(Some(LookedInto {
             segment,
@@ -298,9 +292,8 @@ fn look_into(
             path: path.clone(),
             version,
         })?;
-    all.damaged += scanned.damaged;
     all.missing.extend(scanned.missing);
-    let damaged = scanned.damaged > 0;
+    let damaged = !scanned.damaged.is_empty();
     if scanned.contents.is_empty() && !damaged {
         source.filesystem.remove(&path).map_err(failed)?;
         return Ok(None);
@@ -312,7 +305,9 @@ fn look_into(
         size_bytes,
         closed: true,
         damaged,
+        unreadable: Unreadable::default(),
     };
+    segment.unreadable.extend(scanned.damaged);
     // The next start need not scan it again. Without space for it, or on a read-only disk, it will.
     let (filesystem, contents) = (&*source.filesystem, &segment.contents);
     if let Ok(size_bytes) = seal(filesystem, &path, id, contents, segment.end, &source.tenants) {
@@ -360,7 +355,7 @@ fn scan(
     let mut scanned = Scanned {
         contents: Contents::default(),
         end: HEADER_BYTES,
-        damaged: 0,
+        damaged: Vec::new(),
         missing: Missing::default(),
         records: Vec::new(),
     };
@@ -381,8 +376,8 @@ fn scan(
             }
             // Nobody was told that it is there.
             Found::Damage { torn: true, .. } => {}
-            Found::Damage { .. } => {
-                scanned.damaged += 1;
+            Found::Damage { at, .. } => {
+                scanned.damaged.push(at);
                 scanned.end = scan.offset();
             }
             Found::Newer(version) => return Err(u16::from(version)),
@@ -398,7 +393,6 @@ fn place(
     segments: &mut BTreeMap<u64, Segment>,
     positions: &[Position],
     missing: &mut Missing,
-    report: &mut Recovered,
 ) -> io::Result<Vec<Lag>> {
     let mut lags: Vec<Lag> = (positions.iter())
         .map(|position| Lag {
@@ -414,7 +408,7 @@ fn place(
     for segment in segments.values_mut() {
         let first = segment.id.first;
         let records = match positions.iter().any(|position| stands_in(position, segment)) {
-            true => read_through(source, segment, missing, report)?,
+            true => read_through(source, segment, missing)?,
             false => Vec::new(),
         };
         for (index, position) in positions.iter().enumerate() {
@@ -471,7 +465,6 @@ fn read_through(
     source: &Source,
     segment: &mut Segment,
     missing: &mut Missing,
-    report: &mut Recovered,
 ) -> io::Result<Vec<(Header, u64)>> {
     let path = source.directory.join(segment.id.file_name());
     let file = source.filesystem.open(&path, OpenMode::Read)?;
@@ -488,7 +481,10 @@ fn read_through(
         missing.add(found + 1..segment.contents.last + 1);
         segment.contents.tally = scanned.contents.tally;
         segment.damaged = true;
-        report.damaged += scanned.damaged.max(1);
+        segment.unreadable.extend(match scanned.damaged.is_empty() {
+            true => vec![scanned.end],
+            false => scanned.damaged,
+        });
     }
     Ok(scanned.records)
 }

@@ -16,7 +16,8 @@ use sluice_telemetry::DropReason;
 use super::log::Written;
 use super::position::Position;
 use super::segment::{Contents, HEADER_BYTES, SegmentId, Tally, time};
-use crate::state::{Released, Slot, State};
+use super::unreadable::Unreadable;
+use crate::state::{CursorState, Released, Slot, State};
 use crate::{Confirm, Cost, Entry, OnFull};
 
 /// Where a record is: its segment, by first sequence number, and its offset there.
@@ -37,8 +38,10 @@ pub(crate) struct Segment {
     pub size_bytes: u64,
     /// Nothing is written to it any more.
     pub closed: bool,
-    /// Something in it could not be read.
+    /// Something in it could not be read, or is not there.
     pub damaged: bool,
+    /// Where it could not be read.
+    pub unreadable: Unreadable,
 }
 
 /// What one cursor has passed.
@@ -72,6 +75,8 @@ pub(crate) struct Spill {
     pub most_kept_bytes: u64,
     /// No slot below this number has a payload.
     pub kept_from: u64,
+    /// All cursors are too far behind for payloads to be kept.
+    pub is_far_behind: bool,
     /// Bytes one cursor may be sending at once; a single larger payload is sent all the same.
     pub most_in_flight_bytes: u64,
     /// Records, or runs of bytes, that could not be read.
@@ -120,6 +125,10 @@ pub(crate) struct ReadFrom {
 /// Segments named to a reader at once.
 const SEGMENTS_AHEAD: usize = 8;
 
+/// A cursor with so many times in front of it what may be kept in memory reads from the disk for a while yet: what comes now would be
+/// dropped again before it is there.
+const FAR_BEHIND: u64 = 4;
+
 impl State {
     /// The disk side of a state that has one.
     pub(crate) fn spilled(&mut self) -> &mut Spill {
@@ -154,15 +163,24 @@ impl State {
         self.keep_less(released);
     }
 
-    /// Lets go of the oldest payloads in memory until the rest is within its limit.
+    /// Lets go of the oldest payloads in memory until the rest is within its limit, and of all while nobody will be where they are before
+    /// they are the oldest.
     fn keep_less(&mut self, released: &mut Released) {
         let cursors: Vec<u64> = self.cursors.iter().map(|cursor| cursor.next).collect();
         let Some(spill) = self.spill.as_deref_mut() else {
             return;
         };
+        let far_bytes = spill.most_kept_bytes.saturating_mul(FAR_BEHIND);
+        let kept_from = spill.kept_from;
+        let is_far = |cursor: &CursorState| cursor.next < kept_from && cursor.backlog.bytes > far_bytes;
+        spill.is_far_behind = self.cursors.iter().all(is_far);
+        let most_bytes = match spill.is_far_behind {
+            true => 0,
+            false => spill.most_kept_bytes,
+        };
         let mut empty = Vec::new();
         for (seq, slot) in self.slots.range_mut(spill.kept_from..) {
-            if spill.kept_bytes <= spill.most_kept_bytes {
+            if spill.kept_bytes <= most_bytes {
                 break;
             }
             spill.kept_from = seq + 1;
@@ -243,14 +261,14 @@ impl State {
         }
     }
 
-    /// A reader met something that cannot be read, in these segments. One that is not there any more was removed while it was read,
+    /// A reader met something that cannot be read, at these places. A segment that is not there any more was removed while it was read,
     /// since nobody needs what is in it.
-    pub(crate) fn found_damage(&mut self, segments: Vec<u64>) {
+    pub(crate) fn found_damage(&mut self, places: Vec<Place>) {
         let spill = self.spilled();
-        for first in segments {
-            if let Some(segment) = spill.segments.get_mut(&first) {
+        for place in places {
+            if let Some(segment) = spill.segments.get_mut(&place.segment) {
                 segment.damaged = true;
-                spill.damaged += 1;
+                spill.damaged += u64::from(segment.unreadable.add(place.offset));
             }
         }
     }
@@ -347,7 +365,8 @@ impl State {
         }
         self.cursors[index].next = record.seq + 1;
         let lag = &mut self.spilled().lags[index];
-        lag.moved = true;
+        // What was handed out is not settled: a position says the same as before. What is not there is behind it.
+        lag.moved |= skipped;
         if from != record.place.segment {
             lag.passed = Tally::default();
             lag.skipped = false;

@@ -1,32 +1,22 @@
 //! The single writer: takes everything that waits, writes and syncs it at once, then answers.
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
-use sluice_payload::Payload;
-use tokio::sync::oneshot;
 
 use super::body::Codec;
 use super::log::{Entry, Log, Written};
 use super::position::PositionFile;
+use super::queue::Pending;
 use super::reader::Reader;
 use super::segment::{Contents, HEADER_BYTES};
 use super::spill::Segment;
+use super::unreadable::Unreadable;
 use super::{NotPersisted, SyncPolicy};
-use crate::journal::{Shared, Space};
+use crate::Durability;
+use crate::journal::Shared;
 use crate::state::Released;
-use crate::{Confirm, Durability};
-
-/// Bytes of payloads written with one call at most: what comes next should not wait for more than this.
-const GROUP_BYTES: u64 = 16 << 20;
-
-/// Payloads written with one call at most.
-const GROUP_REQUESTS: usize = 1024;
 
 /// A crash of the machine may bring back what was settled in this time, and no more.
 const POSITION_SYNC: Duration = Duration::from_secs(1);
@@ -38,87 +28,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Damaged segments that are kept for inspection.
 const KEPT_DAMAGED: usize = 8;
-
-/// A payload on its way to the disk.
-pub(crate) struct Pending {
-    pub payload: Arc<Payload>,
-    pub space: Space,
-    pub confirm: Option<Confirm>,
-    pub durability: Durability,
-    pub done: Option<oneshot::Sender<Result<(), NotPersisted>>>,
-}
-
-#[derive(Default)]
-struct Waiting {
-    pending: VecDeque<Pending>,
-    /// Positions have moved.
-    moved: bool,
-    stop: bool,
-}
-
-/// What waits for the writer.
-#[derive(Default)]
-pub(crate) struct Queue {
-    waiting: Mutex<Waiting>,
-    wake: Condvar,
-    /// Spares those who settle the lock, and the writer a wake-up for each of them.
-    moved: AtomicBool,
-}
-
-impl Queue {
-    pub fn push(&self, pending: Pending) {
-        self.waiting.lock().pending.push_back(pending);
-        self.wake.notify_one();
-    }
-
-    pub fn moved(&self) {
-        if !self.moved.swap(true, Ordering::AcqRel) {
-            self.waiting.lock().moved = true;
-            self.wake.notify_one();
-        }
-    }
-
-    pub fn stop(&self) {
-        self.waiting.lock().stop = true;
-        self.wake.notify_one();
-    }
-
-    /// What is to be written with one call; empty when there is something else to do. `None`: stop.
-    pub fn take(&self, timeout: Option<Duration>) -> Option<Vec<Pending>> {
-        let mut waiting = self.waiting.lock();
-        if waiting.pending.is_empty() && !waiting.moved && !waiting.stop {
-            match timeout {
-                Some(timeout) => drop(self.wake.wait_for(&mut waiting, timeout)),
-                None => self.wake.wait(&mut waiting),
-            }
-        }
-        if waiting.stop && waiting.pending.is_empty() {
-            return None;
-        }
-        waiting.moved = false;
-        self.moved.store(false, Ordering::Release);
-        let mut bytes = 0;
-        let mut group = Vec::new();
-        while let Some(next) = waiting.pending.front() {
-            bytes += next.payload.body.len() as u64;
-            if !group.is_empty() && (bytes > GROUP_BYTES || group.len() == GROUP_REQUESTS) {
-                break;
-            }
-            group.extend(waiting.pending.pop_front());
-        }
-        Some(group)
-    }
-
-    #[cfg(test)]
-    pub fn is_empty(&self) -> bool {
-        self.waiting.lock().pending.is_empty()
-    }
-
-    fn put_back(&self, pending: impl DoubleEndedIterator<Item = Pending>) {
-        let mut waiting = self.waiting.lock();
-        pending.rev().for_each(|one| waiting.pending.push_front(one));
-    }
-}
 
 /// The disk does not take anything.
 #[derive(Debug, Clone)]
@@ -165,24 +74,23 @@ impl Writer {
             self.synced_at = now;
             self.sync_behind(shared);
         }
-        self.write_positions(shared);
-        if self.sync != SyncPolicy::Off
-            && now.saturating_duration_since(self.positions_synced_at) >= POSITION_SYNC
-        {
+        let done = self.write_positions(shared);
+        let is_due = now.saturating_duration_since(self.positions_synced_at) >= POSITION_SYNC;
+        if self.sync != SyncPolicy::Off && (is_due || !done.is_empty()) {
             self.positions_synced_at = now;
             self.sync_positions();
         }
-        self.remove_done(shared);
+        self.remove(shared, done);
     }
 
     /// Ends orderly: everything is on the disk, and the next start has nothing to scan.
     pub fn finish(&mut self, shared: &Shared) {
         self.seal(shared);
-        self.write_positions(shared);
+        let done = self.write_positions(shared);
         if self.sync != SyncPolicy::Off {
             self.sync_positions();
         }
-        self.remove_done(shared);
+        self.remove(shared, done);
     }
 
     fn commit(&mut self, shared: &Shared, mut group: Vec<Pending>) {
@@ -246,6 +154,7 @@ impl Writer {
                 size_bytes: offset,
                 closed: false,
                 damaged: false,
+                unreadable: Unreadable::default(),
             };
             shared.state.lock().spilled().segments.insert(id.first, segment);
         }
@@ -273,7 +182,6 @@ impl Writer {
                 );
             }
         }
-        shared.readable.iter().for_each(tokio::sync::Notify::notify_one);
         if let Some(disk) = &shared.disk {
             disk.stored_bytes
                 .fetch_add(lengths.iter().sum(), Ordering::Relaxed);
@@ -285,8 +193,13 @@ impl Writer {
                 );
             }
         }
+        let mut told = false;
         for one in &mut group {
-            answer(one, Ok(()));
+            told |= answer(one, Ok(()));
+        }
+        // Otherwise who was told does it.
+        if !told {
+            shared.wake_cursors();
         }
         drop((group, released));
     }
@@ -377,14 +290,21 @@ impl Writer {
         }
     }
 
-    fn write_positions(&mut self, shared: &Shared) {
-        let moved = shared.state.lock().moved_positions();
+    /// Writes the positions that have moved; returns the segments that nobody needs any more, by what is written now.
+    fn write_positions(&mut self, shared: &Shared) -> Vec<Segment> {
+        // Both of one moment: a segment that is settled after it is still asked for by a position on the disk, and would count as lost after
+        // a SIGKILL.
+        let (moved, done) = {
+            let mut state = shared.state.lock();
+            (state.moved_positions(), state.done_with())
+        };
         for (index, position) in moved {
             if let Err(error) = self.positions[index].write(&position) {
                 tracing::debug!(pipeline = shared.pipeline, %error, "a position could not be written");
                 shared.state.lock().position_not_written(index);
             }
         }
+        done
     }
 
     fn sync_positions(&mut self) {
@@ -395,8 +315,7 @@ impl Writer {
         }
     }
 
-    fn remove_done(&mut self, shared: &Shared) {
-        let done = shared.state.lock().done_with();
+    fn remove(&mut self, shared: &Shared, done: Vec<Segment>) {
         let Some(disk) = &shared.disk else { return };
         for segment in done {
             let path = self.log.path(segment.id);
@@ -430,11 +349,10 @@ fn keep_damaged(filesystem: &dyn crate::Filesystem, directory: &Path, path: &Pat
     filesystem.rename(path, &damaged.join(path.file_name().unwrap_or_default()))
 }
 
-fn answer(pending: &mut Pending, result: Result<(), NotPersisted>) {
-    if let Some(done) = pending.done.take() {
-        // The client may have hung up; its payload is stored all the same.
-        let _ = done.send(result);
-    }
+/// Whether somebody was told. The client may have hung up; its payload is stored all the same.
+fn answer(pending: &mut Pending, result: Result<(), NotPersisted>) -> bool {
+    let done = pending.done.take();
+    done.is_some_and(|done| done.send(result).is_ok())
 }
 
 fn refuse(shared: &Shared, mut group: Vec<Pending>, error: &io::Error) {

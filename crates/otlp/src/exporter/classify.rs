@@ -16,7 +16,7 @@
 //! | RESOURCE_EXHAUSTED with RetryInfo | retry | the specification |
 //! | RESOURCE_EXHAUSTED, OUT_OF_RANGE about the size of the message | too large | what grpc-go, grpc-java, grpc-core and tonic say of a message above their limit |
 //! | HTTP 413 instead of a gRPC answer | too large | a proxy's limit (nginx: 1 MiB unless told otherwise) |
-//! | RESOURCE_EXHAUSTED otherwise | endpoint fault | a quota or a limiter that gives no time: held and probed, never dropped |
+//! | RESOURCE_EXHAUSTED otherwise | exhausted | a quota or a limiter that gives no time: held and probed, never dropped |
 //! | UNAUTHENTICATED, PERMISSION_DENIED, UNIMPLEMENTED | endpoint fault | |
 //! | others | payload fault | |
 
@@ -176,7 +176,8 @@ pub(crate) fn grpc_failure(code: Code, message: &str, retry_delay: Option<Durati
             after: hint(after),
             reason,
         },
-        Code::RESOURCE_EXHAUSTED | Code::UNAUTHENTICATED | Code::PERMISSION_DENIED | Code::UNIMPLEMENTED => {
+        Code::RESOURCE_EXHAUSTED => Verdict::Exhausted { reason },
+        Code::UNAUTHENTICATED | Code::PERMISSION_DENIED | Code::UNIMPLEMENTED => {
             Verdict::EndpointFault { reason }
         }
         _ => Verdict::PayloadFault { reason },
@@ -291,7 +292,8 @@ mod tests {
                     8 if delay.is_some() => {
                         assert!(matches!(verdict, Verdict::Retry { after, .. } if after == delay))
                     }
-                    7 | 8 | 12 | 16 => assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{code}"),
+                    8 => assert!(matches!(verdict, Verdict::Exhausted { .. })),
+                    7 | 12 | 16 => assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{code}"),
                     _ => assert!(matches!(verdict, Verdict::PayloadFault { .. }), "{code}"),
                 }
             }
@@ -325,7 +327,7 @@ mod tests {
             );
         }
         let quota = grpc_failure(Code(8), "quota exceeded for project", None);
-        assert!(matches!(quota, Verdict::EndpointFault { .. }));
+        assert!(matches!(quota, Verdict::Exhausted { .. }));
     }
 
     /// Scenario: HTTP statuses before a gRPC server, from proxies.

@@ -128,7 +128,7 @@ impl Inner {
         let mut visit = self.gate.visit_of(owner.tenant, signal);
         let received = collect_framed(body, coding, &mut visit, &self.settings.limits).await?;
         entered.iter_mut().for_each(Entered::received);
-        let taken = self.take(signal, owner, received, visit.patience()).await?;
+        let taken = self.take(signal, owner, received, visit).await?;
         Ok(Answer::new(taken, entered))
     }
 }

@@ -167,7 +167,7 @@ impl Inner {
         if media == Media::Json {
             received = self.transcode(signal, received, &mut visit).await?;
         }
-        let taken = self.take(signal, owner, received, visit.patience()).await?;
+        let taken = self.take(signal, owner, received, visit).await?;
         Ok((Answer::new(taken, entered), media))
     }
 

@@ -172,7 +172,8 @@ async fn c1_codes() {
             let verdict = verdict_on(step).await;
             let expected = match code {
                 1 | 4 | 10 | 11 | 14 | 15 => matches!(verdict, Verdict::Retry { after: None, .. }),
-                7 | 8 | 12 | 16 => matches!(verdict, Verdict::EndpointFault { .. }),
+                8 => matches!(verdict, Verdict::Exhausted { .. }),
+                7 | 12 | 16 => matches!(verdict, Verdict::EndpointFault { .. }),
                 _ => matches!(verdict, Verdict::PayloadFault { .. }),
             };
             assert!(expected, "{code}: {verdict:?}");

@@ -121,7 +121,8 @@ fn reason(verdict: &Verdict) -> &str {
         Verdict::Retry { reason, .. }
         | Verdict::TooLarge { reason }
         | Verdict::PayloadFault { reason }
-        | Verdict::EndpointFault { reason } => reason,
+        | Verdict::EndpointFault { reason }
+        | Verdict::Exhausted { reason } => reason,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Endpoints that come, go and fail, on a paused clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -13,12 +13,19 @@ use super::*;
 use crate::ring::LEAVES_AFTER;
 use crate::{BatchSettings, DeliverySettings, RetrySettings, deliver};
 
+/// When a request that is not answered is given up.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Endpoints by name: what they answer, and the spans they took, each by trace and number.
 #[derive(Default)]
 struct Backends {
     broken: Mutex<BTreeMap<String, Verdict>>,
+    /// Those that take requests and do not answer.
+    hung: Mutex<BTreeSet<String>>,
     taken: Mutex<BTreeMap<String, Vec<(u8, u8)>>>,
     asked: Mutex<BTreeMap<String, u32>>,
+    /// Requests under way, and the most there were at once.
+    under_way: Mutex<BTreeMap<String, (usize, usize)>>,
 }
 
 struct Backend {
@@ -29,6 +36,18 @@ struct Backend {
 impl Exporter for Backend {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
         *self.all.asked.lock().entry(self.name.clone()).or_default() += 1;
+        if self.all.hung.lock().contains(&self.name) {
+            return Box::pin(async {
+                tokio::time::sleep(TIMEOUT).await;
+                down()
+            });
+        }
+        {
+            let mut under_way = self.all.under_way.lock();
+            let (now, most) = under_way.entry(self.name.clone()).or_default();
+            *now += 1;
+            *most = (*most).max(*now);
+        }
         let verdict = self.all.broken.lock().get(&self.name).cloned().unwrap_or_else(ok);
         if verdict == ok() {
             let spans = batch.parts.iter().flat_map(|part| spans_of(&part.body));
@@ -41,6 +60,7 @@ impl Exporter for Backend {
         }
         Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(10)).await;
+            self.all.under_way.lock().get_mut(&self.name).unwrap().0 -= 1;
             verdict
         })
     }
@@ -167,6 +187,15 @@ impl Rig {
 
     fn breaks(&self, name: &str, verdict: Verdict) {
         self.backends.broken.lock().insert(name.to_owned(), verdict);
+    }
+
+    fn hangs(&self, name: &str) {
+        self.backends.hung.lock().insert(name.to_owned());
+    }
+
+    /// Spans that have arrived anywhere.
+    fn arrived(&self) -> usize {
+        self.backends.taken.lock().values().map(Vec::len).sum()
     }
 
     /// A span of each trace.
@@ -301,6 +330,76 @@ async fn what_waits_for_a_vanished_endpoint_is_not_left_waiting() {
     let taken: usize = rig.backends.taken.lock().values().map(Vec::len).sum();
     assert_eq!(taken, TRACES.len());
     rig.owners().await;
+}
+
+/// Scenario: an endpoint takes requests and does not answer. A request is sent to it, and twenty seconds later as many more as may be under way.
+/// Guarantees: it leaves when the first one's time is up, and soon after the others have everything: nobody waits until each of those
+/// requests has had its time.
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_does_not_keep_its_places() {
+    let rig = Rig::with(&["a", "b", "c"], 4, RetrySettings::default());
+    rig.hangs("b");
+    rig.send(0);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    (1..6).for_each(|number| rig.send(number));
+    tokio::time::sleep(TIMEOUT - Duration::from_secs(21)).await;
+    assert!(rig.arrived() < 6 * TRACES.len());
+    tokio::time::sleep(Duration::from_secs(1) + LAST_WORD * 3 / 2).await;
+    assert_eq!(rig.arrived(), 6 * TRACES.len());
+    rig.backends.hung.lock().clear();
+    rig.owners().await;
+}
+
+/// Scenario: one of two endpoints is down until it leaves; then many requests come at once.
+/// Guarantees: its failures say nothing about the other one: that has as many requests at once as may be under way.
+#[tokio::test(start_paused = true)]
+async fn failures_of_one_do_not_narrow_the_window_of_all() {
+    const AT_ONCE: usize = 8;
+    let rig = Rig::with(&["a", "b"], AT_ONCE, RetrySettings::default());
+    rig.breaks("b", down());
+    rig.send(0);
+    tokio::time::sleep(LEAVES_AFTER * 3).await;
+    assert!(rig.backends.asked.lock()["b"] > 3);
+    (1..20).for_each(|number| rig.send(number));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let (_, most) = rig.backends.under_way.lock()["a"];
+    assert!((AT_ONCE - 1..=AT_ONCE).contains(&most), "{most} at once");
+    rig.backends.broken.lock().clear();
+    rig.owners().await;
+}
+
+/// Scenario: the trial of an endpoint that is out is under way, and not answered, when the endpoint is gone from the list; it comes back
+/// under the same name, and works.
+/// Guarantees: the new one has its keys from the first request on, whatever becomes of the trial of the old one; what the trial was
+/// arrives once its time is up.
+#[tokio::test(start_paused = true)]
+async fn a_vanished_endpoints_trial_is_no_concern_of_the_next() {
+    let rig = Rig::new(&["a", "b", "c"]);
+    rig.send(0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.breaks("b", refuses());
+    rig.send(1);
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert_eq!(rig.arrived(), 2 * TRACES.len());
+    rig.hangs("b");
+    let asked = rig.backends.asked.lock()["b"];
+    rig.send(2);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.backends.asked.lock()["b"], asked + 1, "its trial");
+    rig.endpoints(&["a", "c"]);
+    rig.backends.hung.lock().clear();
+    rig.backends.broken.lock().clear();
+    rig.endpoints(&["a", "b", "c"]);
+    rig.send(3);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let under_trial = 3 * TRACES.len()..4 * TRACES.len();
+    assert!(under_trial.contains(&rig.arrived()), "{}", rig.arrived());
+    tokio::time::sleep(TIMEOUT).await;
+    assert_eq!(rig.arrived(), 4 * TRACES.len());
+    rig.send(4);
+    let owners = rig.owners().await;
+    assert_eq!(owners[&3], owners[&0]);
+    assert_eq!(owners[&4], owners[&0]);
 }
 
 /// Scenario: both endpoints refuse everything, with one request under way at once, until one of them is mended: either.

@@ -332,3 +332,32 @@ async fn who_stalls_holds_little_and_not_for_long() {
     );
     assert!(took < Duration::from_secs(4), "{took:?}");
 }
+
+/// Scenario: where four large bodies have turns at a time, four come slowly; then one comes at once.
+/// Guarantees: the slow ones keep their turns for a moment, and come to their end all the same; the other one goes on then.
+#[tokio::test(start_paused = true)]
+async fn who_is_slow_keeps_nobodys_turn() {
+    const LARGE: usize = 1 << 20;
+    const PACE: Duration = Duration::from_millis(100);
+    // A quarter of the budget has turns.
+    let gate = Gate::new(
+        Budget::new(4 * 4 * LARGE as u64),
+        Duration::from_secs(5),
+        &Registry::default(),
+        1,
+    );
+    let began = Instant::now();
+    let receiving = async |mut body: Paced| {
+        let mut visit = gate.visit();
+        let coding = plain(Encoding::Identity);
+        let limits = BodyLimits::default();
+        let received = receive(&mut body, Some(LARGE as u64), coding, &mut visit, &limits).await;
+        assert_eq!(received.unwrap().wire_bytes, LARGE as u64);
+        began.elapsed()
+    };
+    let slow = || receiving(Paced::new(64, LARGE / 64, PACE));
+    let quick = receiving(Paced::new(1, LARGE, Duration::ZERO));
+    let (a, b, c, d, quick) = tokio::join!(slow(), slow(), slow(), slow(), quick);
+    assert_eq!([a, b, c, d], [64 * PACE; 4]);
+    assert!(quick > PACE && quick <= 3 * PACE, "{quick:?}");
+}

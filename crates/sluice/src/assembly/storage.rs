@@ -7,7 +7,7 @@ use sluice_journal::{
 };
 use sluice_payload::{Encoding, Tenants};
 
-use crate::settings::{Extension, FileStorage, Pipeline, Settings};
+use crate::settings::{Balance, ComponentId, Exporter, Extension, FileStorage, Pipeline, Settings};
 
 /// This part of the memory budget is kept for what exporters read back from disks, all of them together.
 const READ_BACK_SHARE: u64 = 4;
@@ -43,17 +43,29 @@ impl Shares {
                 .iter()
                 .filter(|pipeline| pipeline.storage.is_some())
         };
-        let cursors = durable()
-            .map(|pipeline| pipeline.exporters.len() as u64)
-            .sum::<u64>();
+        // What is read back is in memory once, and once more where it is cut into copies.
+        let times: u64 = durable()
+            .flat_map(|pipeline| pipeline.exporters.iter().map(move |id| (pipeline, id)))
+            .map(|(pipeline, id)| 1 + u64::from(cuts(settings, pipeline, id)))
+            .sum();
         let journals = durable().count() as u64;
-        let in_flight_bytes = (capacity_bytes / READ_BACK_SHARE / cursors.max(1)).min(MAX_IN_FLIGHT_BYTES);
+        let in_flight_bytes = (capacity_bytes / READ_BACK_SHARE / times.max(1)).min(MAX_IN_FLIGHT_BYTES);
         Self {
             in_flight_bytes,
             kept_bytes: (capacity_bytes / KEPT_SHARE / journals.max(1)).min(MAX_KEPT_BYTES),
-            reserved_bytes: in_flight_bytes * cursors,
+            reserved_bytes: in_flight_bytes * times,
         }
     }
+}
+
+/// Whether an exporter's batches are cut: by size, or by keys.
+fn cuts(settings: &Settings, pipeline: &Pipeline, id: &ComponentId) -> bool {
+    let balance = match settings.exporters.get(id) {
+        Some(Exporter::OtlpGrpc(otlp)) => otlp.balance,
+        Some(Exporter::OtlpHttp(otlp)) => otlp.balance,
+        _ => Balance::default(),
+    };
+    balance == Balance::ConsistentHash || settings.batching(pipeline, id).max_size.is_some()
 }
 
 /// A pipeline's journal.

@@ -233,7 +233,8 @@ pub(super) async fn deliver(
             }
             Verdict::TooLarge { reason }
             | Verdict::PayloadFault { reason }
-            | Verdict::EndpointFault { reason } => {
+            | Verdict::EndpointFault { reason }
+            | Verdict::Exhausted { reason } => {
                 sent.failed(sender, &reason);
                 return false;
             }

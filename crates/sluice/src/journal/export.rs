@@ -193,7 +193,9 @@ fn send(runtime: &Runtime, exporter: &dyn Exporter, stored: Stored, outcome: &mu
                 continue;
             }
             Verdict::TooLarge { reason } | Verdict::PayloadFault { reason } => reason,
-            Verdict::EndpointFault { reason } => return Err(io::Error::other(reason)),
+            Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => {
+                return Err(io::Error::other(reason));
+            }
         };
         complain(format_args!("request {seq} is refused: {reason}"));
         outcome.refused += 1;

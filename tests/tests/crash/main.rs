@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod routing;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,10 +104,26 @@ fn counting(sink: &Sink) -> (Arc<Mutex<HashMap<u64, u32>>>, Arc<AtomicU64>) {
     (taken, refuses)
 }
 
+/// What senders send: the bodies of one kind, by number.
+type Bodies = (Kind, fn(u64) -> Vec<u8>);
+
+const LOGS: Bodies = (Kind::Logs, logs);
+
+/// The senders of one round.
+fn start_senders(gateway: &Gateway, bodies: Bodies, next: &Arc<AtomicU64>) -> JoinSet<Vec<u64>> {
+    let addresses = Arc::new((gateway.http(), gateway.grpc()));
+    let mut senders = JoinSet::new();
+    for sender in 0..SENDERS {
+        senders.spawn(send(addresses.clone(), sender, bodies, next.clone()));
+    }
+    senders
+}
+
 /// Sends until the gateway is gone; returns the requests that were acknowledged.
 async fn send(
     gateway: Arc<(std::net::SocketAddr, std::net::SocketAddr)>,
     sender: u64,
+    (kind, body): Bodies,
     next: Arc<AtomicU64>,
 ) -> Vec<u64> {
     let (http, grpc) = *gateway;
@@ -119,8 +137,8 @@ async fn send(
             let gzip = sender.is_multiple_of(4);
             let mut headers = vec![("content-type", "application/x-protobuf")];
             headers.extend(gzip.then_some(("content-encoding", "gzip")));
-            let body = if gzip { gzipped(&logs(id)) } else { logs(id) };
-            let request = request(http::Method::POST, http, Kind::Logs.http_path(), &headers, body);
+            let body = if gzip { gzipped(&body(id)) } else { body(id) };
+            let request = request(http::Method::POST, http, kind.http_path(), &headers, body);
             match connection.send(request).await {
                 Ok(reply) if reply.status == 200 => acked.push(id),
                 Ok(reply) => assert_eq!(reply.status, 503, "{reply:?}"),
@@ -133,8 +151,8 @@ async fn send(
     };
     loop {
         let id = next.fetch_add(1, Ordering::Relaxed);
-        let head = connection.head(Kind::Logs.grpc_path(), &[]);
-        match connection.send(head, &[frame(0, &logs(id))]).await {
+        let head = connection.head(kind.grpc_path(), &[]);
+        match connection.send(head, &[frame(0, &body(id))]).await {
             Ok(reply) if reply.trailer("grpc-status") == Some("0") => acked.push(id),
             Ok(reply) if reply.trailer("grpc-status") == Some("14") => {}
             Ok(reply) => assert_eq!(reply.trailer("grpc-status"), None, "{reply:?}"),
@@ -181,11 +199,7 @@ async fn what_was_acknowledged_survives_sigkill() {
         }
         refuses.store(u64::from(kill % 3 == 1), Ordering::Relaxed);
         let gateway = Gateway::start(&config).await;
-        let addresses = Arc::new((gateway.http(), gateway.grpc()));
-        let mut senders = JoinSet::new();
-        for sender in 0..SENDERS {
-            senders.spawn(send(addresses.clone(), sender, next.clone()));
-        }
+        let mut senders = start_senders(&gateway, LOGS, &next);
         // Not to wait for anything: the moment of the kill is what is at random.
         tokio::time::sleep(moments.below(Duration::from_millis(400))).await;
         gateway.kill().await;
@@ -241,11 +255,7 @@ async fn what_was_acknowledged_as_delivered_was() {
     let mut moments = Moments(0x9e37_79b9_7f4a_7c15);
     for _ in 0..kills {
         let gateway = Gateway::start(&config).await;
-        let addresses = Arc::new((gateway.http(), gateway.grpc()));
-        let mut senders = JoinSet::new();
-        for sender in 0..SENDERS {
-            senders.spawn(send(addresses.clone(), sender, next.clone()));
-        }
+        let mut senders = start_senders(&gateway, LOGS, &next);
         // Not to wait for anything: these moments are what is at random.
         tokio::time::sleep(moments.below(Duration::from_millis(200))).await;
         sink.stop().await;
