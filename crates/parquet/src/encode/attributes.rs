@@ -158,14 +158,17 @@ impl Pairs {
                 (attribute.key_bytes(), attribute.value_raw())
             }
         };
+        let key_bytes = key.len();
         let Some(key) = keys.next(key, self.guess, repairs) else {
             return;
         };
-        if let Some(before) = self.pairs.last() {
+        self.key_bytes += key_bytes;
+        if key != self.guess
+            && let Some(before) = self.pairs.last()
+        {
             *keys.after(before.key) = key;
         }
         self.guess = *keys.after(key);
-        self.key_bytes += keys.text(key).len();
         let (kind, number) = match any.and_then(scalar) {
             Some(Scalar::Text(text)) => {
                 push_text(&mut self.texts, text, repairs);

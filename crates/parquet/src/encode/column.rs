@@ -21,6 +21,9 @@ pub(crate) struct Ending {
     pub row_group: bool,
     /// Texts that had to be mended.
     pub invalid_texts: u64,
+    /// Runs of rows that share a source, and rows: known to the columns that have a value for each run.
+    pub runs: usize,
+    pub rows: usize,
 }
 
 /// What a column has in a batch.

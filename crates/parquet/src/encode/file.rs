@@ -194,7 +194,7 @@ impl<W: Write + Send> TableFile<W> {
                     Writer::Own(writer) => writer.is_row_group_full(self.waiting_rows, self.waiting_bytes),
                     Writer::Arrow(_) => false,
                 },
-            invalid_texts: 0,
+            ..Ending::default()
         };
         let columns = self.rows.take(&mut ending);
         repairs.invalid_texts += ending.invalid_texts;

@@ -35,6 +35,7 @@ use parquet::file::writer::SerializedFileWriter;
 use super::EncodeError;
 use super::column::{Columns, Data};
 use super::file::{BATCH_ROWS, FILTERED, ROW_GROUP_BYTES, ROW_GROUP_MEMORY, ROW_GROUP_ROWS, TIMES};
+use super::seen::Seen;
 pub(crate) use bounds::Bounds;
 use chunk::{Chunk, Place, Values};
 use filter::Filter;
@@ -57,8 +58,7 @@ pub(crate) struct Tools {
     places: Vec<u32>,
     /// Places after runs are written out.
     repeated: Vec<u32>,
-    /// One bit for each place, set where a page has it.
-    seen: Vec<u64>,
+    seen: Seen,
 }
 
 thread_local! {
@@ -75,7 +75,7 @@ impl Tools {
             compressed: Vec::new(),
             places: Vec::new(),
             repeated: Vec::new(),
-            seen: Vec::new(),
+            seen: Seen::default(),
         }
     }
 
@@ -99,7 +99,9 @@ impl Tools {
         shrink(&mut self.compressed);
         shrink(&mut self.places);
         shrink(&mut self.repeated);
-        shrink(&mut self.seen);
+        if self.seen.memory_bytes() > KEPT_BYTES {
+            self.seen = Seen::default();
+        }
     }
 
     fn compress(&mut self, bytes: &[u8]) -> Result<Bytes, ParquetError> {

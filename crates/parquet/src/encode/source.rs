@@ -184,6 +184,7 @@ impl SourceColumns {
     pub fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {
         let (runs, rows) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.rows));
         self.version = 0;
+        (ending.runs, ending.rows) = (runs.len(), rows);
         columns.put_shared(|columns| self.finish_source(columns, ending));
         if self.settings.maps {
             self.record

@@ -143,6 +143,21 @@ impl Texts {
         }
     }
 
+    /// Adds the text of row `row`; those from here up to it are absent.
+    #[inline]
+    pub fn push_at(&mut self, row: usize, text: &[u8]) {
+        match &mut self.values {
+            Values::Own(own) => {
+                self.validity.push_present_at(row);
+                own.push(text);
+            }
+            Values::Arrow { .. } => {
+                self.pad(row);
+                self.push(text);
+            }
+        }
+    }
+
     /// Adds what is absent up to `rows`.
     #[inline]
     pub fn pad(&mut self, rows: usize) {

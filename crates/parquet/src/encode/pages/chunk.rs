@@ -161,20 +161,18 @@ impl Chunk {
         self.dictionary = of.dictionary;
         let encoding = match (&of.texts, repeats) {
             (PageTexts::Places(places, of), Some(repeats)) => {
-                tools.repeated.clear();
-                repeats.expand(places, &mut tools.repeated);
-                hybrid::put_places(page, &tools.repeated, *of);
+                repeats.put_places(page, places, *of, &mut tools.repeated);
                 Encoding::RLE_DICTIONARY
             }
             (PageTexts::Places(places, of), None) => {
                 hybrid::put_places(page, places, *of);
                 Encoding::RLE_DICTIONARY
             }
-            (PageTexts::Plain(_, 1..), Some(_)) => {
-                let fault = "texts that rows share have to be in a dictionary; please report this";
-                return Err(ParquetError::General(fault.to_owned()));
+            (PageTexts::Plain(plain, _), Some(repeats)) => {
+                repeats.expand_texts(plain, page);
+                Encoding::PLAIN
             }
-            (PageTexts::Plain(plain, _), _) => {
+            (PageTexts::Plain(plain, _), None) => {
                 page.extend_from_slice(plain);
                 Encoding::PLAIN
             }
