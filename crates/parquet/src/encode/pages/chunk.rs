@@ -6,11 +6,11 @@ use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{OffsetIndexBuilder, PageEncodingStats};
+use parquet::file::metadata::{ColumnChunkMetaData, OffsetIndexBuilder, PageEncodingStats};
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, TEXT_BYTES};
 use super::filter::Filter;
 use super::footer::{PageBounds, Written};
 use super::levels::{self, Levels};
@@ -198,6 +198,11 @@ impl Chunk {
             + self.memory_bytes
             + self.numbers.memory_bytes()
             + self.filter.memory_bytes()
+    }
+
+    /// Bytes of memory that its place in the footer takes when it has ended: the parquet crate keeps it until the file ends.
+    pub fn footer_memory_bytes(&self) -> usize {
+        size_of::<ColumnChunkMetaData>() + 4 * TEXT_BYTES + self.written.bounds.len() * PageBounds::MEMORY_BYTES
     }
 
     /// Roughly what it would have in the file if it ended now.
