@@ -239,7 +239,7 @@ impl Maps {
     }
 
     #[inline]
-    pub fn push(&mut self, pairs: &Pairs, keys: &Keys) {
+    pub fn push(&mut self, pairs: &Pairs<'_>, keys: &Keys) {
         for (index, key) in pairs.keys().enumerate() {
             let hint = key as usize;
             if hint >= self.hints.len() && hint < REMEMBERED {

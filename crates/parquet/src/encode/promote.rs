@@ -119,7 +119,7 @@ impl PromotedColumns {
 
     /// Takes the values of a row, or of a run of rows, whose columns have `rows` values by now. Columns without a value are left
     /// as they are; those of a level are always pushed with the same count.
-    pub fn push(&mut self, level: Level, pairs: &Pairs, keys: &Keys, rows: usize) {
+    pub fn push(&mut self, level: Level, pairs: &Pairs<'_>, keys: &Keys, rows: usize) {
         if self.columns.is_empty() {
             return;
         }
@@ -200,7 +200,7 @@ impl Values {
 
     /// Takes the value of an attribute of row `row`; nothing where it is of another type, and the row is padded later.
     #[inline]
-    fn push(&mut self, row: usize, pairs: &Pairs, index: usize) {
+    fn push(&mut self, row: usize, pairs: &Pairs<'_>, index: usize) {
         match (self, pairs.types[index]) {
             (Self::String(values), kind::STRING) => values.push_at(row, pairs.text(index)),
             (Self::Int(values), kind::INT) => values.push_at(row, pairs.number(index) as i64),

@@ -217,6 +217,19 @@ fn put_mended(out: &mut Vec<u8>, text: &[u8], repaired: &mut u64) {
     }
 }
 
+/// Whether a text is ASCII; it is short, mostly, which [`slice::is_ascii`] is not made for.
+#[inline]
+pub(crate) fn is_ascii(text: &[u8]) -> bool {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+        (Some(first), Some(last)) => {
+            (u64::from_le_bytes(*first) | u64::from_le_bytes(*last)) & HIGH == 0
+                && (text.len() <= 16 || text.is_ascii())
+        }
+        _ => text.iter().fold(0, |all, byte| all | byte) < 0x80,
+    }
+}
+
 /// The text with U+FFFD in the place of what is not UTF-8; none where it is.
 pub(crate) fn mended(text: &[u8]) -> Option<String> {
     match String::from_utf8_lossy(text) {
