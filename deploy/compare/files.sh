@@ -80,8 +80,9 @@ measure() {
     size=$(du -sbc "$out/tables" "$out/lines.json" 2>"$out/du.log" | tail -n 1 | cut -f 1)
     kill "$gateway"
     wait "$gateway" || true
-    awk 'BEGIN {printf "| %s | %d | %d | %.2f | %.1f |\n", name, accepted, written, used / accepted * 1e6, size / accepted}' \
-        name="$name" accepted="$accepted" written="$written" used="$used" size="$size" | tee -a "$out/report.md"
+    awk -v name="$name" -v accepted="$accepted" -v written="$written" -v used="$used" -v size="$size" 'BEGIN {
+        printf "| %s | %d | %d | %.2f | %.1f |\n", name, accepted, written, used / accepted * 1e6, size / accepted
+    }' | tee -a "$out/report.md"
     [ "$written" = "$accepted" ]
 }
 

@@ -5,7 +5,7 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::AnyValue;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -15,7 +15,7 @@ use sluice_payload::{Payload, Signal, TenantId};
 use super::layout::{Laid, Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
 use super::partition::PartitionBy;
 use super::spool::{Spool, SpoolError};
-use crate::EncodeError;
+use crate::{ColumnType, EncodeError, FileSettings, Level, Promotion};
 
 const HOUR: u64 = 3_600_000_000_000;
 
@@ -343,6 +343,57 @@ fn files_are_as_large_as_they_are_to_be() {
     println!("{near} of {} files are near their target: {sizes:.2?}", sizes.len());
     assert!(sizes.len() >= 2 * HOURS as usize, "{}", sizes.len());
     assert!(near * 100 >= sizes.len() * 95, "{near} of {}", sizes.len());
+    layout.cut_all(0, &mut ready).unwrap();
+    let written: u64 = ready.iter().map(|file| file.finished.cut.rows).sum();
+    assert_eq!(written, rows);
+}
+
+/// Scenario: a thousand attributes that have a column each, of which a record has twenty; little memory.
+/// Guarantees: after each request the memory of open files is within the limit, row groups having ended; no row is lost.
+#[test]
+fn a_thousand_columns_are_bounded() {
+    const COLUMNS: usize = 1000;
+    const MOST: usize = 8 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let key = |number: usize| format!("attribute.{number}");
+    let promotion = |number| Promotion {
+        attribute: key(number),
+        level: Level::Record,
+        column_type: ColumnType::String,
+        column: format!("column_{number}"),
+    };
+    let settings = LayoutSettings {
+        max_open_bytes: MOST,
+        file: FileSettings {
+            promotions: (0..COLUMNS).map(promotion).collect(),
+            ..FileSettings::default()
+        },
+        ..LayoutSettings::default()
+    };
+    let mut layout = Layout::new(settings, spool);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    let (mut rows, mut most) = (0, 0);
+    for number in 0..150 {
+        let record = |row: usize| LogRecord {
+            attributes: (0..20)
+                .map(|n| KeyValue {
+                    key: key((row * 37 + n * 53) % COLUMNS),
+                    value: Some(AnyValue {
+                        value: Some(Value::StringValue(format!("value {number} of row {row} and {n}"))),
+                    }),
+                    ..KeyValue::default()
+                })
+                .collect(),
+            ..LogRecord::default()
+        };
+        let request = of_records((0..50).map(record).collect());
+        rows += request.items;
+        layout.push(number, &request, 0, now, &mut ready).unwrap();
+        assert!(layout.memory_bytes() <= MOST, "{}", layout.memory_bytes());
+        most = most.max(layout.memory_bytes());
+    }
+    assert!(most > MOST / 2, "the limit was reached: {most}");
     layout.cut_all(0, &mut ready).unwrap();
     let written: u64 = ready.iter().map(|file| file.finished.cut.rows).sum();
     assert_eq!(written, rows);
