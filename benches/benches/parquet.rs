@@ -154,7 +154,10 @@ fn sparse_case(columns: usize, encoder: PageEncoder) -> String {
 
 fn sparse(cases: &Cases) {
     for (columns, percent) in SPARSE {
-        if !ENCODERS.iter().any(|encoder| cases.has(&sparse_case(columns, *encoder))) {
+        if !ENCODERS
+            .iter()
+            .any(|encoder| cases.has(&sparse_case(columns, *encoder)))
+        {
             continue;
         }
         let requests = sparse::logs(sparse::ROWS, columns, percent);
@@ -190,7 +193,9 @@ fn case(per_resource: usize, schema: &str, encoder: PageEncoder) -> String {
 
 /// Every case in a process of its own, so that memory is that of the case. Flat tables stay in a directory, for other writers.
 fn table(sizes: &[usize], directory: &str) {
-    eprintln!("| rows | case | OTLP, B/row | Parquet, B/row | rows per CPU second | peak beyond the input, MiB |");
+    eprintln!(
+        "| rows | case | OTLP, B/row | Parquet, B/row | rows per CPU second | peak beyond the input, MiB |"
+    );
     eprintln!("|---|---|---|---|---|---|");
     let line = |rows: usize, case: &str| {
         let own = std::env::current_exe().expect("it runs");
@@ -205,7 +210,9 @@ fn table(sizes: &[usize], directory: &str) {
         assert!(status.expect("it runs").success(), "{case}");
     };
     for (columns, _) in SPARSE {
-        ENCODERS.map(|encoder| line(sparse::ROWS, &sparse_case(columns, encoder)));
+        for encoder in ENCODERS {
+            line(sparse::ROWS, &sparse_case(columns, encoder));
+        }
     }
     for per_resource in SHAPES {
         for schema in SCHEMAS {
@@ -247,7 +254,9 @@ fn tables(criterion: &mut Criterion) {
     group.sample_size(10);
     for rows in sizes {
         for per_resource in SHAPES {
-            let all = SCHEMAS.iter().flat_map(|schema| ENCODERS.map(|encoder| case(per_resource, schema, encoder)));
+            let all = SCHEMAS
+                .iter()
+                .flat_map(|schema| ENCODERS.map(|encoder| case(per_resource, schema, encoder)));
             let wanted: Vec<String> = all.filter(|case| cases.has(case)).collect();
             if wanted.is_empty() {
                 continue;

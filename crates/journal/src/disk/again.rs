@@ -86,13 +86,20 @@ impl Again {
 }
 
 fn read(reader: &mut Reader, from: &ReadFrom) -> io::Result<Option<Arc<Payload>>> {
-    while reader.ahead.front().is_some_and(|ahead| ahead.passing.seq < from.next) {
+    while reader
+        .ahead
+        .front()
+        .is_some_and(|ahead| ahead.passing.seq < from.next)
+    {
         reader.ahead.pop_front();
     }
     if reader.ahead.is_empty() {
         reader.fill(from)?;
     }
-    let is_it = reader.ahead.front().is_some_and(|ahead| ahead.passing.seq == from.next);
+    let is_it = reader
+        .ahead
+        .front()
+        .is_some_and(|ahead| ahead.passing.seq == from.next);
     let found = if is_it { reader.ahead.pop_front() } else { None };
     Ok(found.and_then(|record| record.payload))
 }

@@ -35,8 +35,7 @@ impl<'a> MetricSource<'a> {
         }
         self.metadata.begin(reading.keys);
         for attribute in metric.metadata() {
-            self.metadata
-                .push(attribute.raw(), reading.keys, reading.repairs);
+            self.metadata.push(attribute.raw(), reading.keys, reading.repairs);
         }
         self.temporality = (!matches!(data.kind(), Gauge | Summary)).then(|| data.temporality());
         self.is_monotonic = (data.kind() == Sum).then(|| data.is_monotonic());

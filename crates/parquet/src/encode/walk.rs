@@ -66,50 +66,49 @@ fn walk<'a>(
     reading: &mut Reading<'a>,
 ) -> Result<u64, EncodeError> {
     let mut rows = 0;
-        for resource in request.resources() {
-            source.set_resource(&resource, reading.keys, reading.repairs);
-            for scope in resource.scopes() {
-                source.set_scope(&scope, reading.keys, reading.repairs);
-                let bytes = ROW_BYTES + source.bytes();
-                for record in scope.log_records() {
-                    let size = bytes + record.raw().len();
-                    let record = Record::read(record, reading);
-                    let Rows::Logs(logs) = sink.open(Table::Logs, record.shown_time(), size)? else {
-                        return Err(mixed_up());
-                    };
-                    logs.push(source, &record, reading);
-                    rows += 1;
-                }
-                for span in scope.spans() {
-                    let size = bytes + span.raw().len();
-                    let Rows::Spans(spans) = sink.open(Table::Spans, span.start_time_unix_nano(), size)?
-                    else {
-                        return Err(mixed_up());
-                    };
-                    spans.push(source, &span, reading);
-                    rows += 1;
-                }
-                for metric in scope.metrics() {
-                    let Some(data) = metric.data() else { continue };
-                    of.set(&metric, &data, reading);
-                    let bytes = bytes + of.bytes();
-                    let table = table_of(data.kind());
-                    for point in data.points() {
-                        let size = bytes + point.raw().len();
-                        let raw = point.raw();
-                        match sink.open(table, point.time_unix_nano(), size)? {
-                            Rows::MetricsNumber(rows) => rows.push(source, of, raw, reading),
-                            Rows::MetricsHistogram(rows) => rows.push(source, of, raw, reading),
-                            Rows::MetricsExpHistogram(rows) => rows.push(source, of, raw, reading),
-                            Rows::MetricsSummary(rows) => rows.push(source, of, raw, reading),
-                            Rows::Logs(_) | Rows::Spans(_) => return Err(mixed_up()),
-                        }
-                        rows += 1;
+    for resource in request.resources() {
+        source.set_resource(&resource, reading.keys, reading.repairs);
+        for scope in resource.scopes() {
+            source.set_scope(&scope, reading.keys, reading.repairs);
+            let bytes = ROW_BYTES + source.bytes();
+            for record in scope.log_records() {
+                let size = bytes + record.raw().len();
+                let record = Record::read(record, reading);
+                let Rows::Logs(logs) = sink.open(Table::Logs, record.shown_time(), size)? else {
+                    return Err(mixed_up());
+                };
+                logs.push(source, &record, reading);
+                rows += 1;
+            }
+            for span in scope.spans() {
+                let size = bytes + span.raw().len();
+                let Rows::Spans(spans) = sink.open(Table::Spans, span.start_time_unix_nano(), size)? else {
+                    return Err(mixed_up());
+                };
+                spans.push(source, &span, reading);
+                rows += 1;
+            }
+            for metric in scope.metrics() {
+                let Some(data) = metric.data() else { continue };
+                of.set(&metric, &data, reading);
+                let bytes = bytes + of.bytes();
+                let table = table_of(data.kind());
+                for point in data.points() {
+                    let size = bytes + point.raw().len();
+                    let raw = point.raw();
+                    match sink.open(table, point.time_unix_nano(), size)? {
+                        Rows::MetricsNumber(rows) => rows.push(source, of, raw, reading),
+                        Rows::MetricsHistogram(rows) => rows.push(source, of, raw, reading),
+                        Rows::MetricsExpHistogram(rows) => rows.push(source, of, raw, reading),
+                        Rows::MetricsSummary(rows) => rows.push(source, of, raw, reading),
+                        Rows::Logs(_) | Rows::Spans(_) => return Err(mixed_up()),
                     }
+                    rows += 1;
                 }
             }
         }
-        Ok(rows)
+    }
+    Ok(rows)
 }
 
 fn table_of(kind: MetricKind) -> Table {

@@ -18,7 +18,9 @@ fn again(layout: &mut Layout, numbers: std::ops::Range<u64>) -> Vec<String> {
     let mut ready = Vec::new();
     for number in numbers {
         let payload = payload(number, 2);
-        layout.push(number, &payload, 0, Instant::now(), &mut ready).unwrap();
+        layout
+            .push(number, &payload, 0, Instant::now(), &mut ready)
+            .unwrap();
     }
     layout.cut_all(0, &mut ready).unwrap();
     all(&ready)
@@ -42,7 +44,10 @@ fn torn(directory: &Path) -> Layout {
 fn write_line_of_torn(directory: &Path, whole: bool) {
     let cuts = directory.join("cuts");
     let mut text = std::fs::read_to_string(&cuts).unwrap();
-    let known: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let known: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let name = names(directory)
         .into_iter()
         .filter_map(|name| Some(name.strip_suffix(".parquet")?.rsplit_once('~')?.1.to_owned() + ".parquet"))
@@ -178,7 +183,7 @@ async fn what_could_not_be_written_is_written_anew() {
         let delivery = exporter.open(cursor, feed, &registry).unwrap();
         let of_process = if durable { spool } else { spool.join("0") };
         // Whatever the queue's first number is.
-        for first in 0..2 {
+        for first in 0..REQUESTS {
             let name = format!("logs~dt=2025-11-21~hour=22~{first}.unfinished");
             std::os::unix::fs::symlink("/dev/full", of_process.join(name)).unwrap();
         }
@@ -193,7 +198,11 @@ async fn what_could_not_be_written_is_written_anew() {
         let mut rows = Vec::new();
         for hour in 21..24 {
             let partition = out.join(format!("logs/dt=2025-11-21/hour={hour}"));
-            rows.extend(names(&partition).iter().flat_map(|name| bodies(&partition.join(name))));
+            rows.extend(
+                names(&partition)
+                    .iter()
+                    .flat_map(|name| bodies(&partition.join(name))),
+            );
         }
         rows.sort();
         let mut expected: Vec<String> = (0..REQUESTS)

@@ -5,8 +5,8 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use prost::Message;
@@ -340,7 +340,10 @@ fn files_are_as_large_as_they_are_to_be() {
         .map(|file| file.finished.cut.bytes as f64 / target)
         .collect();
     let near = sizes.iter().filter(|size| (0.8..=1.2).contains(*size)).count();
-    println!("{near} of {} files are near their target: {sizes:.2?}", sizes.len());
+    println!(
+        "{near} of {} files are near their target: {sizes:.2?}",
+        sizes.len()
+    );
     assert!(sizes.len() >= 2 * HOURS as usize, "{}", sizes.len());
     assert!(near * 100 >= sizes.len() * 95, "{near} of {}", sizes.len());
     layout.cut_all(0, &mut ready).unwrap();

@@ -147,7 +147,7 @@ impl Delivery {
     }
 
     /// Waits while the disk is nearly full. False: the queue was closed meanwhile.
-    async fn has_space(&self) -> bool {
+    async fn has_space(&mut self) -> bool {
         let ending = self.cursor.clone();
         let mut told = false;
         while !has_free_space(&self.feed.spool) {

@@ -202,7 +202,9 @@ impl Chunk {
 
     /// Bytes of memory that its place in the footer takes when it has ended: the parquet crate keeps it until the file ends.
     pub fn footer_memory_bytes(&self) -> usize {
-        size_of::<ColumnChunkMetaData>() + 4 * TEXT_BYTES + self.written.bounds.len() * PageBounds::MEMORY_BYTES
+        size_of::<ColumnChunkMetaData>()
+            + 4 * TEXT_BYTES
+            + self.written.bounds.len() * PageBounds::MEMORY_BYTES
     }
 
     /// Roughly what it would have in the file if it ended now.

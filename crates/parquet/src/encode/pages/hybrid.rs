@@ -227,7 +227,12 @@ mod tests {
             let most = u32::MAX >> (32 - bits);
             for length in 0..40usize {
                 let runs: Vec<(u32, usize)> = (0..200u32)
-                    .map(|n| (n.wrapping_mul(2_654_435_761) / 3 & most, [length, 1, n as usize % 9, 100][n as usize % 4]))
+                    .map(|n| {
+                        (
+                            n.wrapping_mul(2_654_435_761) / 3 & most,
+                            [length, 1, n as usize % 9, 100][n as usize % 4],
+                        )
+                    })
                     .flat_map(|run| [run, (run.0, run.1 / 2)])
                     .collect();
                 let values: Vec<u32> = runs
@@ -237,7 +242,11 @@ mod tests {
                 let mut out = Vec::new();
                 put_runs_of_places(&mut out, runs.into_iter(), most as usize + 1, &mut Vec::new());
                 let width = u32::from(out[0]);
-                assert_eq!(read(&out[1..], width, values.len()), values, "{bits} bits, runs of {length}");
+                assert_eq!(
+                    read(&out[1..], width, values.len()),
+                    values,
+                    "{bits} bits, runs of {length}"
+                );
             }
         }
     }
