@@ -275,9 +275,10 @@ fn scalar(any: &[u8]) -> Option<Scalar<'_>> {
             rest.is_empty().then_some(Scalar::Text(text))
         }
         [0x18, digits @ ..] => {
-            // What is longer is rare, and has a limit to be checked.
+            // Ten bytes are a negative number; the tenth has the one bit that is left.
             let (last, before) = digits.split_last()?;
-            if digits.len() > 9 || *last >= 0x80 || before.iter().any(|byte| *byte < 0x80) {
+            let most = if digits.len() == 10 { 1 } else { 0x7f };
+            if digits.len() > 10 || *last > most || before.iter().any(|byte| *byte < 0x80) {
                 return None;
             }
             let bits = digits
