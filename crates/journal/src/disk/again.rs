@@ -114,7 +114,6 @@ impl DiskSide {
 #[cfg(test)]
 mod tests {
     use super::super::corruption::{append, open_with, read as next, settle};
-    use super::*;
     use crate::testing::SimulatedDisk;
     use crate::{Cursor, CursorSpec, Limits, OnFull};
 
