@@ -31,7 +31,7 @@ pub(crate) enum Work {
     /// Throw the open files away.
     Recover,
     /// Lay payloads out that were in them, until a turn's bytes are done.
-    LayAgain(Unwritten),
+    LayAgain(Box<Unwritten>),
 }
 
 /// Numbers of payloads that are in no file that will be sent, and a way to read them.
@@ -48,7 +48,7 @@ struct Done {
     laid: Vec<(u64, u64, Laid)>,
     /// Payloads that cannot be read again.
     lost: Vec<u64>,
-    unwritten: Option<Unwritten>,
+    unwritten: Option<Box<Unwritten>>,
 }
 
 impl Delivery {
@@ -98,10 +98,10 @@ impl Delivery {
     /// laid out before all of that is.
     async fn begin_anew(&mut self) -> Result<bool, EncodeError> {
         self.turn(Work::Recover).await?;
-        let mut left = Some(Unwritten {
+        let mut left = Some(Box::new(Unwritten {
             numbers: self.shared.settlement.unwritten(),
             again: self.cursor.again(),
-        });
+        }));
         while let Some(unwritten) = left.take().filter(|unwritten| !unwritten.numbers.is_empty()) {
             if !self.has_space().await {
                 return Ok(false);
@@ -113,7 +113,7 @@ impl Delivery {
     }
 
     /// Does a piece of work on a thread that may block, as far as it goes; what it leaves of [`Work::LayAgain`].
-    async fn turn(&mut self, work: Work) -> Result<Option<Unwritten>, EncodeError> {
+    async fn turn(&mut self, work: Work) -> Result<Option<Box<Unwritten>>, EncodeError> {
         const LOST: EncodeError = EncodeError::Internal("the files are lost to another thread");
         let mut layout = self.layout.take().ok_or(LOST)?;
         let floor = self.shared.settlement.floor();

@@ -229,7 +229,7 @@ mod tests {
                 let runs: Vec<(u32, usize)> = (0..200u32)
                     .map(|n| {
                         (
-                            n.wrapping_mul(2_654_435_761) / 3 & most,
+                            (n.wrapping_mul(2_654_435_761) / 3) & most,
                             [length, 1, n as usize % 9, 100][n as usize % 4],
                         )
                     })
