@@ -77,7 +77,10 @@ measure() {
         waited=$((waited + 1))
     done
     used=$(cpu "$gateway")
-    size=$(du -sbc "$out/tables" "$out/lines.json" 2>"$out/du.log" | tail -n 1 | cut -f 1)
+    case $name in
+    sluice) size=$(du -sb "$out/tables/logs" | cut -f 1) ;;
+    collector) size=$(du -sb "$out/lines.json" | cut -f 1) ;;
+    esac
     kill "$gateway"
     wait "$gateway" || true
     awk -v name="$name" -v accepted="$accepted" -v written="$written" -v used="$used" -v size="$size" 'BEGIN {
