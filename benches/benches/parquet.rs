@@ -3,9 +3,9 @@
 //!
 //! `cargo bench -p sluice-benches --bench parquet`; throughput is in rows, wall clock: on a busy machine compare with the walk
 //! alone, which runs beside it. `SLUICE_PARQUET_ROWS=10000,25000,50000,100000,200000,400000` chooses the sizes. Bytes a row and
-//! rows per CPU second of the best of three passes are printed first, and how far memory grew in the first one: a lower bound,
-//! since what the allocator kept from making the data is used again. `SLUICE_PARQUET_CASE="1 a resource, flat, Own"` prints only what
-//! contains these words, as often as `SLUICE_PARQUET_PASSES` says, and ends: for profilers.
+//! rows per CPU second of the best of three passes are printed first. `SLUICE_PARQUET_CASE="1 a resource, flat, Own"` prints only what
+//! contains these words, as often as `SLUICE_PARQUET_PASSES` says, and ends: for profilers. `benches/parquet.sh` makes a table of all
+//! of it.
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
 use std::hint::black_box;
@@ -106,41 +106,60 @@ struct Cases {
     passes: usize,
 }
 
+/// Encoders, in the order of the table.
+const ENCODERS: [PageEncoder; 2] = [PageEncoder::Own, PageEncoder::Arrow];
+
 impl Cases {
+    fn has(&self, case: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| case.contains(only.as_str()))
+    }
+
     fn measure(&self, case: &str, rows: usize, requests: &[Vec<u8>], settings: &FileSettings) {
-        if self
-            .only
-            .as_ref()
-            .is_some_and(|only| !case.contains(only.as_str()))
-        {
+        if !self.has(case) {
             return;
         }
-        // The peak of this process begins anew.
-        let _ = std::fs::write("/proc/self/clear_refs", "5");
-        let before = status("VmRSS");
-        let (mut best, mut file, mut peak) = (f64::MAX, 0, 0);
-        for pass in 0..self.passes {
+        let (mut best, mut file) = (f64::MAX, 0);
+        for _ in 0..self.passes {
             let began = cpu_seconds();
             file = encode(requests, settings);
             best = best.min(cpu_seconds() - began);
-            if pass == 0 {
-                peak = status("VmHWM").saturating_sub(before);
-            }
         }
         let input: usize = requests.iter().map(Vec::len).sum();
+        let (from, to) = (input / rows, file as f64 / rows as f64);
+        let speed = rows as f64 / best;
+        if in_table() {
+            // Of this process, which has done nothing else: what it is itself, and the file, are in it.
+            let memory = (status("VmHWM") * 1024).saturating_sub(input as u64) >> 20;
+            eprintln!("| {rows} | {case} | {from} | {to:.1} | {speed:.0} | {memory} |");
+            return;
+        }
         eprintln!(
-            "{rows} rows, {case}: {} B/row of OTLP, {:.1} B/row of Parquet, {:.0} rows per CPU second, {:.1} MiB more at the peak",
-            input / rows,
-            file as f64 / rows as f64,
-            rows as f64 / best,
-            peak as f64 / 1024.0
+            "{rows} rows, {case}: {from} B/row of OTLP, {to:.1} B/row of Parquet, {speed:.0} rows per CPU second"
         );
     }
 }
 
-/// Attributes of which each has a column and a record has few: 60 as the real data had, and 1000.
+/// Whether what is measured is a line of a table.
+fn in_table() -> bool {
+    std::env::var_os("SLUICE_PARQUET_LINE").is_some()
+}
+
+/// Sets of attributes of which each has a column and a record has few, as the number of columns and how many percent of them: 60 as
+/// the real data had, and 1000.
+const SPARSE: [(usize, u64); 2] = [(60, 15), (1000, 2)];
+
+fn sparse_case(columns: usize, encoder: PageEncoder) -> String {
+    format!("{columns} sparse columns, {encoder:?}")
+}
+
 fn sparse(cases: &Cases) {
-    for (columns, percent) in [(60, 15), (1000, 2)] {
+    for (columns, percent) in SPARSE {
+        if !ENCODERS
+            .iter()
+            .any(|encoder| cases.has(&sparse_case(columns, *encoder)))
+        {
+            continue;
+        }
         let requests = sparse::logs(sparse::ROWS, columns, percent);
         let column = |number: usize| Promotion {
             attribute: sparse::key(number),
@@ -151,21 +170,81 @@ fn sparse(cases: &Cases) {
             },
             column: format!("column_{number}"),
         };
-        for encoder in [PageEncoder::Own, PageEncoder::Arrow] {
+        for encoder in ENCODERS {
             let settings = FileSettings {
                 promotions: (0..columns).map(column).collect(),
                 maps: false,
                 encoder,
                 ..FileSettings::default()
             };
-            let case = format!("{columns} sparse columns, {encoder:?}");
-            cases.measure(&case, sparse::ROWS, &requests, &settings);
+            cases.measure(&sparse_case(columns, encoder), sparse::ROWS, &requests, &settings);
         }
     }
 }
 
+/// Records of a resource.
+const SHAPES: [usize; 2] = [1, 100];
+
+const SCHEMAS: [&str; 2] = ["shipped", "flat"];
+
+fn case(per_resource: usize, schema: &str, encoder: PageEncoder) -> String {
+    format!("{per_resource} a resource, {schema}, {encoder:?}")
+}
+
+/// Every case in a process of its own, so that memory is that of the case. Flat tables stay in a directory, for other writers.
+fn table(sizes: &[usize], directory: &str) {
+    eprintln!(
+        "| rows | case | OTLP, B/row | Parquet, B/row | rows per CPU second | peak beyond the input, MiB |"
+    );
+    eprintln!("|---|---|---|---|---|---|");
+    let line = |rows: usize, case: &str| {
+        let own = std::env::current_exe().expect("it runs");
+        let status = std::process::Command::new(own)
+            .args(["--bench", "none"])
+            .env_remove("SLUICE_PARQUET_TABLE")
+            .env("SLUICE_PARQUET_LINE", directory)
+            .env("SLUICE_PARQUET_ROWS", rows.to_string())
+            .env("SLUICE_PARQUET_CASE", case)
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(status.expect("it runs").success(), "{case}");
+    };
+    for (columns, _) in SPARSE {
+        for encoder in ENCODERS {
+            line(sparse::ROWS, &sparse_case(columns, encoder));
+        }
+    }
+    for per_resource in SHAPES {
+        for schema in SCHEMAS {
+            for encoder in ENCODERS {
+                for rows in sizes {
+                    line(*rows, &case(per_resource, schema, encoder));
+                }
+            }
+        }
+    }
+}
+
+/// Keeps the file of a line of the table that another writer is to write again.
+fn keep(directory: &str, rows: usize, per_resource: usize, requests: &[Vec<u8>]) {
+    let path = std::path::Path::new(directory).join(format!("{per_resource}-{rows}.parquet"));
+    let out = std::fs::File::create(path).expect("the directory is there");
+    let mut encoder = Encoder::new(Table::Logs, &flat(), out).expect("a file");
+    for request in requests {
+        encoder.push(request).expect("a file");
+    }
+    encoder.finish().expect("a file");
+}
+
 fn tables(criterion: &mut Criterion) {
     let sizes = std::env::var("SLUICE_PARQUET_ROWS").unwrap_or_else(|_| "10000".to_owned());
+    let sizes: Vec<usize> = sizes
+        .split(',')
+        .map(|rows| rows.parse().expect("a number of rows"))
+        .collect();
+    if let Ok(directory) = std::env::var("SLUICE_PARQUET_TABLE") {
+        return table(&sizes, &directory);
+    }
     let cases = Cases {
         only: std::env::var("SLUICE_PARQUET_CASE").ok(),
         passes: std::env::var("SLUICE_PARQUET_PASSES").map_or(3, |n| n.parse().expect("a number of passes")),
@@ -173,21 +252,29 @@ fn tables(criterion: &mut Criterion) {
     sparse(&cases);
     let mut group = criterion.benchmark_group("parquet");
     group.sample_size(10);
-    for rows in sizes
-        .split(',')
-        .map(|rows| rows.parse::<usize>().expect("a number of rows"))
-    {
-        for per_resource in [1, 100] {
+    for rows in sizes {
+        for per_resource in SHAPES {
+            let all = SCHEMAS
+                .iter()
+                .flat_map(|schema| ENCODERS.map(|encoder| case(per_resource, schema, encoder)));
+            let wanted: Vec<String> = all.filter(|case| cases.has(case)).collect();
+            if wanted.is_empty() {
+                continue;
+            }
             let requests = logs(rows, per_resource);
-            for (schema, settings) in [("shipped", FileSettings::default()), ("flat", flat())] {
-                for encoder in [PageEncoder::Own, PageEncoder::Arrow] {
+            for (schema, settings) in SCHEMAS.into_iter().zip([FileSettings::default(), flat()]) {
+                for encoder in ENCODERS {
                     let settings = FileSettings {
                         encoder,
                         ..settings.clone()
                     };
-                    let case = format!("{per_resource} a resource, {schema}, {encoder:?}");
-                    cases.measure(&case, rows, &requests, &settings);
+                    cases.measure(&case(per_resource, schema, encoder), rows, &requests, &settings);
                 }
+            }
+            if let Ok(directory) = std::env::var("SLUICE_PARQUET_LINE")
+                && wanted.contains(&case(per_resource, "flat", PageEncoder::Own))
+            {
+                keep(&directory, rows, per_resource, &requests);
             }
             if cases.only.is_some() {
                 continue;

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use http::{HeaderMap, HeaderName, Method, Request};
 use object_store::CredentialProvider;
 use object_store::aws::{AmazonS3Builder, AwsAuthorizer, AwsCredential};
 use sluice_client::{ClientTls, SendError, Sign, Signing};
 
 use crate::Connector;
+use crate::fit::{check_credential, check_url};
 
 /// What a signature adds to a request.
 const ADDED: [HeaderName; 4] = [
@@ -78,27 +79,6 @@ fn region(configured: String, variable: impl Fn(&str) -> Option<String>) -> Stri
         .unwrap_or_else(|| "us-east-1".to_owned())
 }
 
-/// What goes into headers as it is has to be fit for that: `object_store` takes it for granted, and panics.
-fn check(credential: &AwsCredential, service: &str, region: &str) -> Result<(), SendError> {
-    let token = credential.token.as_deref().unwrap_or_default();
-    for (what, text) in [
-        (
-            "the access key id (AWS_ACCESS_KEY_ID)",
-            credential.key_id.as_str(),
-        ),
-        ("the session token (AWS_SESSION_TOKEN)", token),
-        ("the region (region, AWS_REGION)", region),
-        ("the service (service)", service),
-    ] {
-        if HeaderValue::from_str(text).is_err() {
-            return Err(SendError::Credentials(format!(
-                "{what} holds a line break or another character that headers do not carry; remove it"
-            )));
-        }
-    }
-    Ok(())
-}
-
 impl Sign for Signer {
     fn sign<'a>(&'a self, url: &'a str, headers: &'a mut HeaderMap, body: Bytes) -> Signing<'a> {
         Box::pin(async move {
@@ -121,11 +101,10 @@ fn add_signature(
     headers: &mut HeaderMap,
     body: Bytes,
 ) -> Result<(), SendError> {
-    check(credential, service, region)?;
+    check_credential(credential, service, region).map_err(SendError::Credentials)?;
+    check_url(url).map_err(SendError::Credentials)?;
     let unusable =
         |error: &dyn std::fmt::Display| SendError::Credentials(format!("{url} cannot be signed: {error}"));
-    // `object_store` takes for granted that it parses, and panics: 1.2.3.4.5 is a host to `http`, and none to `url`.
-    url::Url::parse(url).map_err(|error| unusable(&error))?;
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(url)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluice_payload::Payload;
 
-use crate::disk::Next;
+use crate::disk::{Again, Next};
 use crate::journal::Shared;
 use crate::state::{Released, Settled};
 
@@ -87,6 +87,11 @@ impl Cursor {
         if self.shared.disk.is_some() {
             state.spilled().lags[self.index].most_in_flight_bytes = Some(bytes);
         }
+    }
+
+    /// For reading once more what was handed out and is not settled.
+    pub fn again(&self) -> Again {
+        Again::new(self.shared.clone(), self.index)
     }
 
     /// Settles items of payloads this cursor was handed; a payload is done when all its items are.

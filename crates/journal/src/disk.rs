@@ -13,6 +13,7 @@
 //! A sync that failed is not tried again: nobody knows what it wrote. Those who wait are refused, and a new segment is
 //! begun. A write that failed is cut off; new payloads are refused for a moment, then tried again.
 
+mod again;
 mod body;
 #[cfg(test)]
 mod corruption;
@@ -53,6 +54,7 @@ use sluice_payload::{Encoding, Tenants};
 use crate::journal::Shared;
 use crate::state::{Released, State};
 use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
+pub use again::Again;
 pub(crate) use body::is_storable;
 pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
 pub use export::{Stored, Which, export};
@@ -221,6 +223,7 @@ pub(crate) struct DiskSide {
     pub clock: Arc<dyn Clock>,
     pub trouble: Mutex<Option<Trouble>>,
     pub stored_bytes: AtomicU64,
+    source: Source,
     readers: Vec<CursorReader>,
     writer: Mutex<Writer>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -330,6 +333,7 @@ pub(crate) fn open(
         trouble: Mutex::new(None),
         stored_bytes: AtomicU64::new(0),
         readers: (0..cursors).map(reader).collect(),
+        source,
         writer: Mutex::new(writer),
         thread: Mutex::new(None),
         inline: settings.seed.is_some(),

@@ -2,7 +2,8 @@
 //!
 //! It takes the place of the pipeline's `deliver`: a batch here is a file of many payloads, and a payload may be in many
 //! files. In the order of a row's way: [`run`] reads the cursor, `layout` puts rows into the open file of their
-//! partition and cuts files, `spool` keeps what was cut, `store` sends it, and [`Settlement`] tells the cursor.
+//! partition and cuts files, `spool` keeps what was cut, `store` sends it, and [`Settlement`] tells the cursor. `work` does that on
+//! threads that may block, and begins anew where it fails.
 //!
 //! A payload is settled when all files with rows of it are at the destination: what the gateway acknowledged stays in the
 //! journal until then. `spool` says how a crash at any moment leaves each row in one file.
@@ -14,28 +15,30 @@ mod s3;
 mod settlement;
 mod spool;
 mod store;
+mod work;
 
+#[cfg(test)]
+mod failures;
 #[cfg(test)]
 mod tests;
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluice_admission::Jitter;
-use sluice_journal::{Cursor, Disk, Entry, Filesystem};
+use sluice_journal::{Cursor, Entry};
 use sluice_pipeline::RetrySettings;
 use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::encode::EncodeError;
 pub use layout::LayoutSettings;
-use layout::{Laid, Layout, ReadyFile};
+use layout::{Layout, ReadyFile};
 pub use partition::PartitionBy;
 #[cfg(feature = "s3")]
 pub use s3::S3Settings;
@@ -43,19 +46,14 @@ use settlement::Settlement;
 use spool::Spool;
 pub use spool::SpoolError;
 use store::{Sent, Store};
+use work::Work;
 
 /// Payloads that are laid out in one go, in bytes: long enough to be worth another thread, short enough to stop soon.
 const TURN_BYTES: usize = 4 << 20;
 
-/// The spool's file system must have this much free space before more is written: what is open may still grow by as much.
-const FREE_BYTES: u64 = 256 << 20;
-
 /// How long uploads may take when the gateway stops and the queue is on disk: longer than a store that works needs for a
 /// file, and far shorter than the time orchestrators give.
 const LAST_UPLOADS: Duration = Duration::from_secs(5);
-
-/// How long to wait before looking again whether there is free space.
-const FREE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where files go.
 #[derive(Debug, Clone)]
@@ -167,18 +165,29 @@ struct FeedMetrics {
     spooled_bytes: Gauge,
     oldest_open: Gauge,
     oldest_spooled: Gauge,
+    failing: Gauge,
+    failures: Counter,
 }
 
 impl FeedMetrics {
     fn new(registry: &Registry, exporter: &str, pipeline: &str) -> Self {
-        let gauge = |name, help| {
-            let labels = vec![
+        let labels = || {
+            vec![
                 ("exporter", exporter.to_owned()),
                 ("pipeline", pipeline.to_owned()),
-            ];
-            registry.gauge(name, help, labels)
+            ]
         };
+        let gauge = |name, help| registry.gauge(name, help, labels());
         Self {
+            failing: gauge(
+                "sluice_parquet_write_failing",
+                "1 while files cannot be written; it is tried again, and nothing is dropped.",
+            ),
+            failures: registry.counter(
+                "sluice_parquet_failed_writes_total",
+                "How often writing files failed; what was in them is written anew.",
+                labels(),
+            ),
             open_files: gauge("sluice_parquet_open_files", "Files that rows are written to."),
             spooled_bytes: gauge(
                 "sluice_parquet_spooled_bytes",
@@ -248,6 +257,7 @@ impl ParquetExporter {
             feed,
             taken: Taken::default(),
             ready: Vec::new(),
+            uploads: JoinSet::new(),
             shared,
         };
         if !waiting.is_empty() {
@@ -298,23 +308,17 @@ pub struct Delivery {
     feed: Feed,
     taken: Taken,
     ready: Vec<ReadyFile>,
+    /// Files on their way.
+    uploads: JoinSet<()>,
     shared: Arc<Shared>,
-}
-
-/// What another thread is to do with the files.
-enum Work {
-    Lay(Vec<Entry>, bool),
-    CutAged,
-    CutAll,
 }
 
 impl Delivery {
     /// Runs until the journal is closed and everything read from it is settled.
     pub async fn run(mut self) {
-        let mut uploads = JoinSet::new();
         let mut closed = false;
         let ending = self.cursor.clone();
-        self.send_ready(&mut uploads);
+        self.send_ready();
         while !closed {
             self.show();
             let deadline = self.layout.as_ref().and_then(|layout| layout.deadline());
@@ -341,17 +345,12 @@ impl Delivery {
                     Some(Work::CutAll)
                 }
             };
-            while uploads.try_join_next().is_some() {}
+            while self.uploads.try_join_next().is_some() {}
             if let Some(work) = work {
-                wait_for_space(&self.shared.exporter.0.id, &self.feed.spool).await;
-                if let Err(error) = self.turn(work).await {
-                    fail(&self.shared, &self.feed.spool, &error).await;
-                    return;
-                }
-                self.send_ready(&mut uploads);
+                closed |= !self.work(work).await;
             }
         }
-        let arrived = async { while uploads.join_next().await.is_some() {} };
+        let arrived = async { while self.uploads.join_next().await.is_some() {} };
         tokio::select! {
             () = arrived => {}
             // What is cut short is in the spool, and sent by the next process.
@@ -394,55 +393,12 @@ impl Delivery {
         (entries, all)
     }
 
-    /// Does a piece of work on a thread that may block.
-    async fn turn(&mut self, work: Work) -> Result<(), EncodeError> {
-        let lost = || EncodeError::Internal("the thread that writes files panicked, see the message above");
-        let mut layout = self.layout.take().ok_or_else(lost)?;
-        let floor = self.shared.settlement.floor();
-        let worked = tokio::task::spawn_blocking(move || {
-            let mut ready = Vec::new();
-            let mut laid: Vec<(Entry, Laid)> = Vec::new();
-            let done = (|| {
-                let now = std::time::Instant::now();
-                match work {
-                    Work::Lay(entries, all) => {
-                        for entry in entries {
-                            let of = layout.push(entry.seq, &entry.payload, floor, now, &mut ready)?;
-                            laid.push((entry, of));
-                        }
-                        if all {
-                            layout.cut_all(floor, &mut ready)?;
-                        }
-                    }
-                    Work::CutAged => layout.cut_aged(floor, now, &mut ready)?,
-                    Work::CutAll => layout.cut_all(floor, &mut ready)?,
-                }
-                Ok(())
-            })();
-            (layout, ready, laid, done)
-        });
-        let (mut layout, ready, laid, done): (_, _, _, Result<(), EncodeError>) =
-            worked.await.map_err(|_| lost())?;
-        let repairs = layout.take_repairs();
-        let metrics = &self.shared.exporter.0.metrics;
-        metrics.duplicate_keys.add(repairs.duplicate_keys);
-        metrics.invalid_texts.add(repairs.invalid_texts);
-        self.layout = Some(layout);
-        for (entry, laid) in laid {
-            self.shared
-                .settlement
-                .laid(entry.seq, entry.payload.items, laid.rows, &laid.known);
-        }
-        self.ready.extend(ready);
-        done
-    }
-
-    fn send_ready(&mut self, uploads: &mut JoinSet<()>) {
+    fn send_ready(&mut self) {
         for file in self.ready.drain(..) {
             self.shared
                 .spooled
                 .fetch_add(file.finished.cut.bytes, Ordering::AcqRel);
-            uploads.spawn(send(self.shared.clone(), file));
+            self.uploads.spawn(send(self.shared.clone(), file));
         }
     }
 
@@ -457,34 +413,6 @@ impl Delivery {
             metrics.oldest_open.set(age as i64);
         }
     }
-}
-
-/// Waits while the disk is nearly full: a file that cannot be finished costs a restart.
-async fn wait_for_space(exporter: &str, spool: &Path) {
-    let mut told = false;
-    while Disk.free_bytes(spool).is_ok_and(|free| free < FREE_BYTES) {
-        if !std::mem::replace(&mut told, true) {
-            tracing::error!(
-                exporter,
-                directory = %spool.display(),
-                "less than 256 MiB are free for the files that are being written; nothing more is written until there are"
-            );
-        }
-        tokio::time::sleep(FREE_PAUSE).await;
-    }
-}
-
-/// Nothing can be written any more. What was read stays in the journal, and the receivers refuse once it is full.
-async fn fail(shared: &Shared, spool: &Path, error: &EncodeError) {
-    shared.exporter.0.metrics.held.set(1);
-    tracing::error!(
-        exporter = shared.exporter.0.id,
-        pipeline = shared.pipeline,
-        directory = %spool.display(),
-        %error,
-        "files cannot be written; nothing of this pipeline is exported until sluice is restarted, nothing is dropped"
-    );
-    std::future::pending::<()>().await;
 }
 
 /// Sends a file until it is there, or it is given up.

@@ -6,7 +6,7 @@ use sluice_wire::{Fields, KeyValue, Value};
 
 use super::json;
 use super::keys::{Keys, SERVICE_NAME};
-use super::text::mended;
+use super::text::{is_ascii, mended};
 
 /// What each value was, one letter an attribute.
 pub(crate) mod kind {
@@ -38,17 +38,17 @@ impl Repairs {
 }
 
 /// What reading needs and leaves behind.
-#[derive(Debug, Default)]
-pub(crate) struct Reading {
-    pub keys: Keys,
+#[derive(Debug)]
+pub(crate) struct Reading<'a> {
+    pub keys: &'a mut Keys,
+    pub repairs: &'a mut Repairs,
     /// Attributes of the record, event, link or exemplar at hand.
-    pub pairs: Pairs,
-    pub repairs: Repairs,
+    pub pairs: Pairs<'a>,
 }
 
-impl Reading {
+impl<'a> Reading<'a> {
     /// Reads the attributes in field `number` of a message.
-    pub fn read(&mut self, message: &[u8], number: u32) {
+    pub fn read(&mut self, message: &'a [u8], number: u32) {
         let Self { keys, pairs, repairs } = self;
         pairs.begin(keys);
         for field in Fields::of(message).filter(|field| field.number == number) {
@@ -59,28 +59,32 @@ impl Reading {
     }
 }
 
-/// A list of attributes. Kept and filled again, so that it allocates nothing once it has grown.
+/// A list of attributes of a request. Kept and filled again, so that it allocates nothing once it has grown.
 #[derive(Debug, Default)]
-pub(crate) struct Pairs {
-    pairs: Vec<Pair>,
+pub(crate) struct Pairs<'a> {
+    pairs: Vec<Pair<'a>>,
     pub types: Vec<u8>,
-    texts: Vec<u8>,
-    /// Bytes of its keys, each of which every row has.
-    key_bytes: usize,
+    /// Texts that are not on the wire as they are.
+    written: Vec<u8>,
+    /// Bytes of its keys and texts, all of which every row has.
+    text_bytes: usize,
+    /// The first key of the list before.
+    first: u32,
     /// The key that is expected next.
     guess: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Pair {
+struct Pair<'a> {
     /// The key's number.
     key: u32,
-    text_end: u32,
-    /// An integer, the bits of a double, a boolean; 0 for what has a text.
+    /// A text that is on the wire.
+    text: &'a [u8],
+    /// An integer, the bits of a double, a boolean; of a text that was written, where it begins and, in the lower half, ends.
     number: u64,
 }
 
-impl Pairs {
+impl<'a> Pairs<'a> {
     pub fn len(&self) -> usize {
         self.types.len()
     }
@@ -93,20 +97,20 @@ impl Pairs {
 
     /// Bytes a row with these takes before it is encoded.
     pub fn bytes(&self) -> usize {
-        self.texts.len() + self.key_bytes + BYTES_EACH * self.len()
+        self.text_bytes + BYTES_EACH * self.len()
     }
 
-    /// The text of a value; empty for a number.
+    /// The text of a value that is no number.
     #[inline]
     pub fn text(&self, index: usize) -> &[u8] {
-        let start = match index {
-            0 => 0,
-            _ => self.pairs[index - 1].text_end as usize,
-        };
-        &self.texts[start..self.pairs[index].text_end as usize]
+        let pair = &self.pairs[index];
+        match pair.number {
+            0 => pair.text,
+            place => &self.written[(place >> 32) as usize..place as u32 as usize],
+        }
     }
 
-    /// The bits of a number; 0 for a text.
+    /// The bits of a value that is a number.
     #[inline]
     pub fn number(&self, index: usize) -> u64 {
         self.pairs[index].number
@@ -114,7 +118,7 @@ impl Pairs {
 
     /// A value as a text, which is written into `scratch` where it is a number.
     #[inline]
-    pub fn value<'a>(&'a self, index: usize, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+    pub fn value<'b>(&'b self, index: usize, scratch: &'b mut Vec<u8>) -> &'b [u8] {
         match self.types[index] {
             kind::INT => {
                 scratch.clear();
@@ -141,16 +145,38 @@ impl Pairs {
     #[inline]
     pub fn begin(&mut self, keys: &mut Keys) {
         keys.begin_list();
-        self.guess = self.pairs.first().map_or(0, |pair| pair.key);
+        self.guess = self.pairs.first().map_or(self.first, |pair| pair.key);
+        self.first = self.guess;
         self.pairs.clear();
         self.types.clear();
-        self.texts.clear();
-        self.key_bytes = 0;
+        self.written.clear();
+        self.text_bytes = 0;
+    }
+
+    /// Empty, for another request, with the room that it has.
+    pub fn emptied<'b>(mut self) -> Pairs<'b> {
+        let first = self.pairs.first().map_or(self.first, |pair| pair.key);
+        self.pairs.clear();
+        self.types.clear();
+        let nothing = |pair: Pair<'a>| Pair {
+            key: pair.key,
+            text: &[],
+            number: pair.number,
+        };
+        Pairs {
+            // Collecting into the same kind of vector keeps its room.
+            pairs: self.pairs.into_iter().map(nothing).collect(),
+            types: self.types,
+            written: self.written,
+            text_bytes: 0,
+            first,
+            guess: first,
+        }
     }
 
     /// Takes an attribute, unless its key is there already.
     #[inline]
-    pub fn push(&mut self, attribute: &[u8], keys: &mut Keys, repairs: &mut Repairs) {
+    pub fn push(&mut self, attribute: &'a [u8], keys: &mut Keys, repairs: &mut Repairs) {
         let (key, any) = match parts(attribute) {
             Some((key, any)) => (key, Some(any)),
             None => {
@@ -158,45 +184,66 @@ impl Pairs {
                 (attribute.key_bytes(), attribute.value_raw())
             }
         };
+        let key_bytes = key.len();
         let Some(key) = keys.next(key, self.guess, repairs) else {
             return;
         };
-        if let Some(before) = self.pairs.last() {
+        self.text_bytes += key_bytes;
+        if key != self.guess
+            && let Some(before) = self.pairs.last()
+        {
             *keys.after(before.key) = key;
         }
         self.guess = *keys.after(key);
-        self.key_bytes += keys.text(key).len();
-        let (kind, number) = match any.and_then(scalar) {
-            Some(Scalar::Text(text)) => {
-                push_text(&mut self.texts, text, repairs);
-                (kind::STRING, 0)
-            }
-            Some(Scalar::Number(kind, bits)) => (kind, bits),
-            None => self.push_value(attribute, repairs),
+        let (kind, text, number) = match any.and_then(scalar) {
+            Some(Scalar::Text(text)) if is_ascii(text) => (kind::STRING, text, 0),
+            Some(Scalar::Text(text)) => self.take_text(text, repairs),
+            Some(Scalar::Number(kind, bits)) => (kind, &[][..], bits),
+            None => self.take_value(attribute, repairs),
         };
+        self.text_bytes += text.len();
         self.types.push(kind);
-        self.pairs.push(Pair {
-            key,
-            text_end: self.texts.len() as u32,
-            number,
-        });
+        self.pairs.push(Pair { key, text, number });
+    }
+
+    /// Takes a text that may have to be mended.
+    #[inline(never)]
+    fn take_text(&mut self, text: &'a [u8], repairs: &mut Repairs) -> (u8, &'a [u8], u64) {
+        let Some(mended) = mended(text) else {
+            return (kind::STRING, text, 0);
+        };
+        repairs.invalid_texts += 1;
+        let start = self.written.len();
+        self.written.extend_from_slice(mended.as_bytes());
+        (kind::STRING, &[], self.place_from(start))
+    }
+
+    /// The place of what was written from `start` on.
+    fn place_from(&mut self, start: usize) -> u64 {
+        let end = self.written.len();
+        self.text_bytes += end - start;
+        (start as u64) << 32 | end as u64
     }
 
     /// Takes a value of any kind.
     #[inline(never)]
-    fn push_value(&mut self, attribute: &[u8], repairs: &mut Repairs) -> (u8, u64) {
+    fn take_value(&mut self, attribute: &'a [u8], repairs: &mut Repairs) -> (u8, &'a [u8], u64) {
         let attribute = KeyValue::parse(attribute);
         match attribute.value() {
             // Also what a text that is not UTF-8 reads as.
             Some(Value::String("")) => {
                 let text = invalid_text(&attribute).unwrap_or_default();
-                push_text(&mut self.texts, text, repairs);
-                (kind::STRING, 0)
+                self.take_text(text, repairs)
             }
-            Some(Value::Int(value)) => (kind::INT, value as u64),
-            Some(Value::Bool(value)) => (kind::BOOL, value.into()),
-            Some(Value::Double(value)) => (kind::DOUBLE, value.to_bits()),
-            value => (write_value(&mut self.texts, value), 0),
+            Some(Value::String(text)) => (kind::STRING, text.as_bytes(), 0),
+            Some(Value::Int(value)) => (kind::INT, &[], value as u64),
+            Some(Value::Bool(value)) => (kind::BOOL, &[], value.into()),
+            Some(Value::Double(value)) => (kind::DOUBLE, &[], value.to_bits()),
+            value => {
+                let start = self.written.len();
+                let kind = write_value(&mut self.written, value);
+                (kind, &[], self.place_from(start))
+            }
         }
     }
 }
@@ -228,9 +275,10 @@ fn scalar(any: &[u8]) -> Option<Scalar<'_>> {
             rest.is_empty().then_some(Scalar::Text(text))
         }
         [0x18, digits @ ..] => {
-            // What is longer is rare, and has a limit to be checked.
+            // Ten bytes are a negative number; the tenth has the one bit that is left.
             let (last, before) = digits.split_last()?;
-            if digits.len() > 9 || *last >= 0x80 || before.iter().any(|byte| *byte < 0x80) {
+            let most = if digits.len() == 10 { 1 } else { 0x7f };
+            if digits.len() > 10 || *last > most || before.iter().any(|byte| *byte < 0x80) {
                 return None;
             }
             let bits = digits
@@ -262,7 +310,7 @@ fn short(bytes: &[u8], key: u8) -> Option<(&[u8], &[u8])> {
 /// Appends a text, mended where it is not UTF-8.
 #[inline]
 pub(crate) fn push_text(out: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
-    match text.is_ascii() {
+    match is_ascii(text) {
         true => out.extend_from_slice(text),
         false => push_mended(out, text, repairs),
     }

@@ -21,6 +21,9 @@ pub(crate) struct Ending {
     pub row_group: bool,
     /// Texts that had to be mended.
     pub invalid_texts: u64,
+    /// Runs of rows that share a source, and rows: known to the columns that have a value for each run.
+    pub runs: usize,
+    pub rows: usize,
 }
 
 /// What a column has in a batch.
@@ -236,7 +239,7 @@ impl Maps {
     }
 
     #[inline]
-    pub fn push(&mut self, pairs: &Pairs, keys: &Keys) {
+    pub fn push(&mut self, pairs: &Pairs<'_>, keys: &Keys) {
         for (index, key) in pairs.keys().enumerate() {
             let hint = key as usize;
             if hint >= self.hints.len() && hint < REMEMBERED {

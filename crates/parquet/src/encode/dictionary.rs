@@ -6,7 +6,7 @@ use ahash::RandomState;
 const SLOTS: usize = 64;
 
 /// Bytes of the length before each text.
-const HEAD: usize = 4;
+pub(crate) const HEAD: usize = 4;
 
 /// Places of texts. Places are given in the order in which texts first come, whatever the hash says: files are the same on
 /// every run.
@@ -137,17 +137,11 @@ fn hash([one, other]: [u64; 2], text: &[u8]) -> u32 {
     let mut state = other ^ text.len() as u64;
     let (first, last) = match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
         (Some(first), Some(last)) => {
-            if let Some(middle) = text.get(8..text.len() - 8) {
-                for chunk in middle.chunks(8) {
-                    let word = chunk
-                        .iter()
-                        .rev()
-                        .fold(0, |word, byte| word << 8 | u64::from(*byte));
-                    let word = chunk
-                        .first_chunk()
-                        .map_or(word, |chunk| u64::from_le_bytes(*chunk));
-                    state = fold(state ^ word, one);
-                }
+            // Whole words; what is left of the middle is in the last one.
+            let middle = text.get(8..text.len() - 1).unwrap_or_default();
+            for chunk in middle.chunks_exact(8) {
+                let word = chunk.try_into().map_or(0, u64::from_le_bytes);
+                state = fold(state ^ word, one);
             }
             (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
         }

@@ -141,6 +141,8 @@ pub(crate) struct TableFile<W: Write + Send> {
     written_rows: u64,
     /// Bytes of rows that are encoded, as they were counted when they waited.
     encoded_from: u64,
+    /// The first rows are encoded when so many bytes of them wait, so that it is known early what rows amount to.
+    first_bytes: usize,
 }
 
 impl<W: Write + Send> TableFile<W> {
@@ -173,12 +175,23 @@ impl<W: Write + Send> TableFile<W> {
             room_bytes: 0,
             written_rows: 0,
             encoded_from: 0,
+            first_bytes: BATCH_BYTES,
         })
+    }
+
+    /// Has the first rows encoded before they can have more than so many bytes: a file that is to be as large must know what they
+    /// amount to.
+    pub fn encode_first_at(&mut self, bytes: u64) {
+        self.first_bytes = usize::try_from(bytes).map_or(BATCH_BYTES, |bytes| bytes.min(BATCH_BYTES));
     }
 
     /// Where the next row, of some `bytes`, is pushed.
     pub fn room(&mut self, bytes: usize, repairs: &mut Repairs) -> Result<&mut Rows, EncodeError> {
-        if self.waiting_rows >= BATCH_ROWS || self.waiting_bytes >= BATCH_BYTES {
+        let most = match self.encoded_from {
+            0 => self.first_bytes,
+            _ => BATCH_BYTES,
+        };
+        if self.waiting_rows >= BATCH_ROWS || self.waiting_bytes >= most {
             self.flush(false, repairs)?;
         }
         self.waiting_rows += 1;
@@ -186,7 +199,38 @@ impl<W: Write + Send> TableFile<W> {
         Ok(&mut self.rows)
     }
 
-    /// Encodes what waits. `last`: no rows follow.
+    /// Ends the row group. What the file amounts to is known then, but for its footer.
+    pub fn end_row_group(&mut self, repairs: &mut Repairs) -> Result<(), EncodeError> {
+        // Encoded rows are followed by one that waits, or their row group has ended.
+        match self.waiting_rows {
+            0 => Ok(()),
+            _ => self.flush(true, repairs),
+        }
+    }
+
+    /// Bytes of memory that ending the row group and forgetting its buffers would leave.
+    pub fn least_memory_bytes(&self) -> usize {
+        match &self.writer {
+            Writer::Own(writer) => writer.closed_bytes(),
+            // It does not say.
+            Writer::Arrow(_) => self.memory_bytes(),
+        }
+    }
+
+    /// Ends the row group and gives back its memory, and the room that it leaves for the next one.
+    pub fn give_back(
+        &mut self,
+        table: Table,
+        settings: &FileSettings,
+        repairs: &mut Repairs,
+    ) -> Result<(), EncodeError> {
+        self.end_row_group(repairs)?;
+        self.rows = Rows::new(table, settings);
+        self.room_bytes = 0;
+        Ok(())
+    }
+
+    /// Encodes what waits. `last`: the row group ends with it.
     fn flush(&mut self, last: bool, repairs: &mut Repairs) -> Result<(), EncodeError> {
         let mut ending = Ending {
             row_group: last
@@ -194,17 +238,20 @@ impl<W: Write + Send> TableFile<W> {
                     Writer::Own(writer) => writer.is_row_group_full(self.waiting_rows, self.waiting_bytes),
                     Writer::Arrow(_) => false,
                 },
-            invalid_texts: 0,
+            ..Ending::default()
         };
         let columns = self.rows.take(&mut ending);
         repairs.invalid_texts += ending.invalid_texts;
         self.room_bytes = columns.memory_bytes();
         match &mut self.writer {
             Writer::Own(writer) => writer.write(columns, self.waiting_rows, ending.row_group)?,
-            Writer::Arrow(writer) => writer.write(&RecordBatch::try_new(
-                self.schema.clone(),
-                columns.into_arrays()?,
-            )?)?,
+            Writer::Arrow(writer) => {
+                let arrays = columns.into_arrays()?;
+                writer.write(&RecordBatch::try_new(self.schema.clone(), arrays)?)?;
+                if last {
+                    writer.flush()?;
+                }
+            }
         }
         self.written_rows += self.waiting_rows as u64;
         self.encoded_from += self.waiting_bytes as u64;
@@ -225,16 +272,20 @@ impl<W: Write + Send> TableFile<W> {
 
     /// Roughly what the file would have if it ended now: what is written, and what the row group at hand amounts to.
     pub fn estimated_bytes(&self) -> u64 {
-        let encoded = match &self.writer {
-            Writer::Own(writer) => writer.bytes_written() + writer.in_progress_bytes(),
-            Writer::Arrow(writer) => writer.bytes_written() + writer.in_progress_size(),
-        } as u64;
+        let (encoded, footer) = match &self.writer {
+            Writer::Own(writer) => (
+                writer.bytes_written() + writer.expected_bytes(),
+                writer.footer_bytes() as u64,
+            ),
+            Writer::Arrow(writer) => (writer.bytes_written() + writer.in_progress_size(), 0),
+        };
+        let encoded = encoded as u64;
         // What waits will shrink as what came before it did.
         let waiting = match self.encoded_from {
             0 => self.waiting_bytes as u64 / WAITING_PART,
             from => (u128::from(encoded) * self.waiting_bytes as u128 / u128::from(from)) as u64,
         };
-        encoded + waiting
+        encoded + waiting + footer
     }
 
     /// Bytes of memory it holds: rows that wait, in the room that is there for them, and the row group at hand.
@@ -248,9 +299,7 @@ impl<W: Write + Send> TableFile<W> {
 
     /// Writes what is left and the footer.
     pub fn finish(mut self, repairs: &mut Repairs) -> Result<W, EncodeError> {
-        if self.waiting_rows > 0 {
-            self.flush(true, repairs)?;
-        }
+        self.end_row_group(repairs)?;
         match self.writer {
             Writer::Own(writer) => writer.finish(),
             Writer::Arrow(writer) => Ok(writer.into_inner()?),

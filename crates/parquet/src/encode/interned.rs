@@ -1,36 +1,20 @@
 //! Texts as our pages have them, from the moment they are pushed: places in a dictionary, or one after the other.
 //!
 //! A dictionary belongs to a row group. It ends where it does not pay: where more than half of the texts are new, or where it has
-//! become large. Texts that runs of rows share are always in one, so that a page has each of them once however many rows have it;
-//! where that dictionary has become large, the row group ends.
+//! become large. Texts that runs of rows share are judged by their rows: those of long runs are in a dictionary whatever they are, so
+//! that a page has each of them once, and where that has become large the row group ends.
 
 use super::column::Ending;
 use super::dictionary::{self, Dictionary, put_text, same};
 use super::pages::Bounds;
+use super::plan::{DICTIONARY_BYTES, Plan, TRIAL};
+use super::seen::Seen;
 use super::text::{mend_page, mended};
-
-/// A dictionary that has more bytes than this gets no further pages: it is in memory, here and in every reader.
-pub(crate) const DICTIONARY_BYTES: usize = 8 << 20;
-
-/// After so many texts of a row group it is looked whether a dictionary pays at all. Few enough that a small file does not
-/// go through all of its unique texts in vain, enough to see that a column repeats itself.
-const TRIAL: usize = 1024;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plan {
-    Dictionary,
-    /// Pages that are finished have places, later ones of the row group texts.
-    Ended,
-    /// No page of the row group has places.
-    Plain,
-}
 
 #[derive(Debug)]
 pub(crate) struct Interned {
     plan: Plan,
     dictionary: Dictionary,
-    /// Texts of finished pages of the row group that went through the dictionary.
-    looked_up: usize,
     /// Of the page at hand.
     places: Vec<u32>,
     plain: Vec<u8>,
@@ -40,12 +24,9 @@ pub(crate) struct Interned {
     repaired: u64,
     /// Whether readers are told the bounds of pages.
     bounded: bool,
-    /// Whether a dictionary is never tried.
-    unique: bool,
     /// Whether texts are those of runs of rows.
     shared: bool,
-    /// One bit for each place, set where the page has it.
-    seen: Vec<u64>,
+    seen: Seen,
 }
 
 /// The texts of a page.
@@ -96,18 +77,16 @@ impl PageTexts {
 impl Interned {
     pub fn new() -> Self {
         Self {
-            plan: Plan::Dictionary,
+            plan: Plan::new(false),
             dictionary: Dictionary::default(),
-            looked_up: 0,
             places: Vec::new(),
             plain: Vec::new(),
             plain_texts: 0,
             last: 0,
             repaired: 0,
             bounded: true,
-            unique: false,
             shared: false,
-            seen: Vec::new(),
+            seen: Seen::default(),
         }
     }
 
@@ -138,8 +117,7 @@ impl Interned {
     /// Of texts that rarely occur twice: a dictionary of them is work for nothing.
     pub fn unique() -> Self {
         Self {
-            plan: Plan::Plain,
-            unique: true,
+            plan: Plan::new(true),
             ..Self::new()
         }
     }
@@ -154,7 +132,7 @@ impl Interned {
     /// As [`Interned::push`]; `hint` is what this left in it the last time that the same text was likely. It may be anything.
     #[inline]
     pub fn push_hinted(&mut self, text: &[u8], hint: &mut u32) {
-        if self.plan != Plan::Dictionary {
+        if !self.plan.looks_up() {
             put_text(&mut self.plain, text);
             self.plain_texts += 1;
             return;
@@ -184,14 +162,12 @@ impl Interned {
         }
         let place = self.dictionary.insert(vacancy, text);
         self.places.push(place);
-        if self.places.len() >= TRIAL && self.looked_up == 0 && !self.pays(self.places.len()) {
+        // How many rows share a text is known at the end of the page.
+        let looked_up = self.places.len();
+        if !self.shared && looked_up >= TRIAL && self.plan.fails(self.dictionary.len(), looked_up) {
             self.lay_out();
         }
         place
-    }
-
-    fn pays(&self, looked_up: usize) -> bool {
-        self.shared || self.dictionary.len() * 2 <= looked_up
     }
 
     fn is_large(&self) -> bool {
@@ -207,35 +183,40 @@ impl Interned {
         self.plain_texts = self.places.len();
         self.places.clear();
         self.dictionary.take();
-        self.plan = Plan::Plain;
+        self.plan.give_up();
+    }
+
+    /// How many texts all rows of the page at hand have, roughly.
+    fn texts_of_rows(&self, ending: &Ending) -> usize {
+        let rows_each = match self.shared && ending.runs > 0 {
+            true => (ending.rows + ending.runs / 2) / ending.runs,
+            false => 1,
+        };
+        self.places.len() * rows_each
     }
 
     /// The page of what was pushed; no texts are left.
     pub fn finish(&mut self, ending: &mut Ending) -> TextPage {
-        if self.plan == Plan::Dictionary && self.looked_up == 0 && !self.pays(self.places.len()) {
+        let of_rows = self.texts_of_rows(ending);
+        if self.plan.looks_up() && self.plan.fails(self.dictionary.len(), of_rows) {
             self.lay_out();
         }
-        let page = match self.plan {
-            Plan::Dictionary if !self.places.is_empty() => self.finish_places(),
-            // A page without texts refers to no dictionary.
-            _ => self.finish_plain(),
+        // A page without texts refers to no dictionary.
+        let (texts, bounds) = match self.plan.looks_up() && !self.places.is_empty() {
+            true => self.finish_places(of_rows),
+            false => self.finish_plain(),
         };
         ending.invalid_texts += std::mem::take(&mut self.repaired);
-        let (texts, bounds) = page;
         let (dictionary_bytes, memory_bytes) = (
             self.dictionary.bytes().len(),
-            self.dictionary.memory_bytes() + 8 * self.seen.capacity(),
+            self.dictionary.memory_bytes() + self.seen.memory_bytes(),
         );
         let ends_row_group = self.shared && self.is_large();
         let mut dictionary = None;
         if ending.row_group {
             let values = self.dictionary.len();
             let bytes = self.dictionary.take();
-            dictionary = (self.looked_up > 0).then_some(DictionaryPage { bytes, values });
-            self.looked_up = 0;
-            if !self.unique {
-                self.plan = Plan::Dictionary;
-            }
+            dictionary = self.plan.end().then_some(DictionaryPage { bytes, values });
         }
         TextPage {
             texts,
@@ -247,15 +228,18 @@ impl Interned {
         }
     }
 
-    fn finish_places(&mut self) -> (PageTexts, Option<Bounds>) {
-        self.looked_up += self.places.len();
-        let bounds = self.bounded.then(|| self.bounds_of_places()).flatten();
+    fn finish_places(&mut self, of_rows: usize) -> (PageTexts, Option<Bounds>) {
+        let (seen, dictionary) = (&mut self.seen, &self.dictionary);
+        let bounds = self.bounded.then(|| {
+            let distinct = seen.distinct(&self.places, dictionary.len());
+            Bounds::of_texts(distinct.map(|place| dictionary.value(place)))
+        });
         let room = self.places.len();
         let places = std::mem::replace(&mut self.places, Vec::with_capacity(room));
-        if !self.pays(self.looked_up) || self.is_large() && !self.shared {
-            self.plan = Plan::Ended;
-        }
-        (PageTexts::Places(places, self.dictionary.len()), bounds)
+        let distinct = self.dictionary.len();
+        let ends = self.is_large() && !self.shared;
+        self.plan.finish_page(distinct, of_rows, ends);
+        (PageTexts::Places(places, distinct), bounds.flatten())
     }
 
     fn finish_plain(&mut self) -> (PageTexts, Option<Bounds>) {
@@ -274,27 +258,4 @@ impl Interned {
             bounds,
         )
     }
-
-    /// Bounds of a page of places: each of its texts is looked at once.
-    fn bounds_of_places(&mut self) -> Option<Bounds> {
-        let seen = &mut self.seen;
-        seen.clear();
-        seen.resize(self.dictionary.len().div_ceil(64), 0);
-        for place in &self.places {
-            seen[*place as usize / 64] |= 1 << (place % 64);
-        }
-        Bounds::of_texts(bits(seen).map(|place| self.dictionary.value(place)))
-    }
-}
-
-/// The numbers of the bits that are set.
-pub(crate) fn bits(words: &[u64]) -> impl Iterator<Item = u32> {
-    words.iter().enumerate().flat_map(|(word, bits)| {
-        let mut bits = *bits;
-        std::iter::from_fn(move || {
-            let bit = (bits != 0).then(|| bits.trailing_zeros())?;
-            bits &= bits - 1;
-            Some(word as u32 * 64 + bit)
-        })
-    })
 }

@@ -30,7 +30,7 @@ pub(crate) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// Reads a record; its attributes are in `reading` afterwards.
-    pub fn read(record: LogRecord<'a>, reading: &mut Reading) -> Self {
+    pub fn read(record: LogRecord<'a>, reading: &mut Reading<'a>) -> Self {
         let mut read = Self {
             record,
             time: 0,
@@ -120,7 +120,7 @@ impl Logs {
     }
 
     /// Takes a record, whose attributes are in `reading`.
-    pub fn push(&mut self, source: &Source, record: &Record<'_>, reading: &Reading) {
+    pub fn push(&mut self, source: &Source<'_>, record: &Record<'_>, reading: &Reading<'_>) {
         self.times.push(record.shown_time(), record.time);
         self.observed.push(record.observed as i64);
         self.severity_number.push(record.severity_number);

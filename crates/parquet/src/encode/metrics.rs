@@ -12,18 +12,18 @@ use super::times::Times;
 
 /// A metric, read once for all of its points.
 #[derive(Debug, Default)]
-pub(crate) struct MetricSource {
+pub(crate) struct MetricSource<'a> {
     name: Vec<u8>,
     description: Vec<u8>,
     unit: Vec<u8>,
-    metadata: Pairs,
+    metadata: Pairs<'a>,
     pub temporality: Option<i32>,
     pub is_monotonic: Option<bool>,
     pub metric_type: &'static str,
 }
 
-impl MetricSource {
-    pub fn set(&mut self, metric: &Metric<'_>, data: &MetricData<'_>, reading: &mut Reading) {
+impl<'a> MetricSource<'a> {
+    pub fn set(&mut self, metric: &Metric<'a>, data: &MetricData<'a>, reading: &mut Reading<'_>) {
         use sluice_wire::MetricKind::{ExponentialHistogram, Gauge, Histogram, Sum, Summary};
         for (to, text) in [
             (&mut self.name, metric.name()),
@@ -33,10 +33,9 @@ impl MetricSource {
             to.clear();
             to.extend_from_slice(text.as_bytes());
         }
-        self.metadata.begin(&mut reading.keys);
+        self.metadata.begin(reading.keys);
         for attribute in metric.metadata() {
-            self.metadata
-                .push(attribute.raw(), &mut reading.keys, &mut reading.repairs);
+            self.metadata.push(attribute.raw(), reading.keys, reading.repairs);
         }
         self.temporality = (!matches!(data.kind(), Gauge | Summary)).then(|| data.temporality());
         self.is_monotonic = (data.kind() == Sum).then(|| data.is_monotonic());
@@ -51,6 +50,17 @@ impl MetricSource {
 
     pub fn bytes(&self) -> usize {
         self.name.len() + self.description.len() + self.unit.len() + self.metadata.bytes()
+    }
+
+    /// Empty, for another request.
+    pub fn emptied<'b>(self) -> MetricSource<'b> {
+        MetricSource {
+            name: self.name,
+            description: self.description,
+            unit: self.unit,
+            metadata: self.metadata.emptied(),
+            ..MetricSource::default()
+        }
     }
 }
 
@@ -90,13 +100,13 @@ impl PointColumns {
     }
 
     /// Takes what a point has in common with points of other kinds, whose fields have these numbers.
-    pub fn push(
+    pub fn push<'a>(
         &mut self,
-        source: &Source,
-        metric: &MetricSource,
-        point: &[u8],
+        source: &Source<'_>,
+        metric: &MetricSource<'_>,
+        point: &'a [u8],
         numbers: Numbers,
-        reading: &mut Reading,
+        reading: &mut Reading<'a>,
     ) {
         let (mut start, mut time, mut flags, mut exemplars) = (0u64, 0u64, 0u32, 0);
         for field in Fields::of(point) {
@@ -118,7 +128,7 @@ impl PointColumns {
         self.description.push_unless_empty(&metric.description);
         self.unit.push_unless_empty(&metric.unit);
         self.metric_type.push(metric.metric_type.as_bytes());
-        self.metadata.push(&metric.metadata, &reading.keys);
+        self.metadata.push(&metric.metadata, reading.keys);
         self.temporality.push_option(metric.temporality);
         self.is_monotonic.push_option(metric.is_monotonic);
         self.flags.push(flags.into());
@@ -182,7 +192,7 @@ impl Exemplars {
         }
     }
 
-    fn push(&mut self, exemplar: &[u8], reading: &mut Reading) {
+    fn push<'a>(&mut self, exemplar: &'a [u8], reading: &mut Reading<'a>) {
         let (mut time, mut double, mut int) = (0u64, None, None);
         let (mut trace_id, mut span_id): (&[u8], &[u8]) = (&[], &[]);
         for field in Fields::of(exemplar) {
@@ -201,7 +211,7 @@ impl Exemplars {
         self.trace_id.push_hex(trace_id);
         self.span_id.push_hex(span_id);
         reading.read(exemplar, 7);
-        self.attributes.push(&reading.pairs, &reading.keys);
+        self.attributes.push(&reading.pairs, reading.keys);
     }
 
     fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {

@@ -109,6 +109,13 @@ impl<T: Number> Numbers<T> {
         }
     }
 
+    /// Adds the number of row `row`; those from here up to it are absent.
+    #[inline]
+    pub fn push_at(&mut self, row: usize, value: T) {
+        self.values.push(value.bits());
+        self.validity.push_present_at(row);
+    }
+
     /// Adds what is absent up to `rows`.
     #[inline]
     pub fn pad(&mut self, rows: usize) {

@@ -35,6 +35,7 @@ use parquet::file::writer::SerializedFileWriter;
 use super::EncodeError;
 use super::column::{Columns, Data};
 use super::file::{BATCH_ROWS, FILTERED, ROW_GROUP_BYTES, ROW_GROUP_MEMORY, ROW_GROUP_ROWS, TIMES};
+use super::seen::Seen;
 pub(crate) use bounds::Bounds;
 use chunk::{Chunk, Place, Values};
 use filter::Filter;
@@ -44,6 +45,11 @@ use repeats::Repeats;
 /// A page may be as large as a batch; of buffers that one such has left no more than this is kept, twice the pages of bodies of a
 /// hundred bytes.
 const KEPT_BYTES: usize = 4 << 20;
+
+/// Bytes of a footer for each column: its place in the schema; and for each column of a row group: metadata, with bounds, and both
+/// indexes. Roughly, as the tables' files have them.
+const SCHEMA_BYTES: usize = 60;
+const FOOTER_BYTES: usize = 180;
 
 /// What the columns of all files of a thread use one after the other.
 pub(crate) struct Tools {
@@ -57,8 +63,7 @@ pub(crate) struct Tools {
     places: Vec<u32>,
     /// Places after runs are written out.
     repeated: Vec<u32>,
-    /// One bit for each place, set where a page has it.
-    seen: Vec<u64>,
+    seen: Seen,
 }
 
 thread_local! {
@@ -75,7 +80,7 @@ impl Tools {
             compressed: Vec::new(),
             places: Vec::new(),
             repeated: Vec::new(),
-            seen: Vec::new(),
+            seen: Seen::default(),
         }
     }
 
@@ -99,7 +104,9 @@ impl Tools {
         shrink(&mut self.compressed);
         shrink(&mut self.places);
         shrink(&mut self.repeated);
-        shrink(&mut self.seen);
+        if self.seen.memory_bytes() > KEPT_BYTES {
+            self.seen = Seen::default();
+        }
     }
 
     fn compress(&mut self, bytes: &[u8]) -> Result<Bytes, ParquetError> {
@@ -121,6 +128,12 @@ pub(crate) struct PageWriter<W: Write + Send> {
     level: i32,
     /// Rows of the row group at hand.
     rows: usize,
+    /// What the row groups that have ended were taken for before, and what they are, in bytes.
+    guessed: usize,
+    became: usize,
+    row_groups: usize,
+    /// Bytes of memory that their places in the footer take.
+    closed_bytes: usize,
 }
 
 impl<W: Write + Send> PageWriter<W> {
@@ -146,6 +159,10 @@ impl<W: Write + Send> PageWriter<W> {
             file: SerializedFileWriter::new(out, schema.root_schema_ptr(), Arc::new(properties))?,
             level,
             rows: 0,
+            guessed: 0,
+            became: 0,
+            row_groups: 0,
+            closed_bytes: 0,
         })
     }
 
@@ -181,6 +198,9 @@ impl<W: Write + Send> PageWriter<W> {
 
     fn end_row_group(&mut self) -> Result<(), EncodeError> {
         let rows = std::mem::take(&mut self.rows) as u64;
+        let before = self.file.bytes_written();
+        self.guessed += self.in_progress_bytes();
+        self.closed_bytes += self.chunks.iter().map(Chunk::footer_memory_bytes).sum::<usize>();
         let mut group = self.file.next_row_group()?;
         Tools::with(self.level, |tools| {
             self.chunks.iter_mut().try_for_each(|chunk| {
@@ -189,6 +209,8 @@ impl<W: Write + Send> PageWriter<W> {
             })
         })?;
         group.close()?;
+        self.became += self.file.bytes_written() - before;
+        self.row_groups += 1;
         Ok(())
     }
 
@@ -202,9 +224,28 @@ impl<W: Write + Send> PageWriter<W> {
         self.chunks.iter().map(Chunk::estimated_bytes).sum()
     }
 
+    /// The same as the row groups before it came out.
+    pub fn expected_bytes(&self) -> usize {
+        let guess = self.in_progress_bytes();
+        match self.guessed {
+            0 => guess,
+            guessed => (guess as u128 * self.became as u128 / guessed as u128) as usize,
+        }
+    }
+
+    /// Roughly the bytes of the footer, if the file ended now.
+    pub fn footer_bytes(&self) -> usize {
+        self.chunks.len() * (SCHEMA_BYTES + (self.row_groups + 1) * FOOTER_BYTES)
+    }
+
+    /// Bytes of memory for what is in the file already: its places in the footer.
+    pub fn closed_bytes(&self) -> usize {
+        self.closed_bytes
+    }
+
     /// Bytes of memory it holds.
     pub fn memory_bytes(&self) -> usize {
-        self.chunks.iter().map(Chunk::memory_bytes).sum()
+        self.closed_bytes + self.chunks.iter().map(Chunk::memory_bytes).sum::<usize>()
     }
 
     /// Writes the footer.

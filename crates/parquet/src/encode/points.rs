@@ -70,7 +70,13 @@ impl NumberPoints {
         }
     }
 
-    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], reading: &mut Reading) {
+    pub fn push<'a>(
+        &mut self,
+        source: &Source<'_>,
+        metric: &MetricSource<'_>,
+        point: &'a [u8],
+        reading: &mut Reading<'a>,
+    ) {
         let (mut value, mut int) = (None, None);
         for field in Fields::of(point) {
             match field.number {
@@ -184,7 +190,13 @@ impl HistogramPoints {
         }
     }
 
-    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], reading: &mut Reading) {
+    pub fn push<'a>(
+        &mut self,
+        source: &Source<'_>,
+        metric: &MetricSource<'_>,
+        point: &'a [u8],
+        reading: &mut Reading<'a>,
+    ) {
         self.totals.push(point, 11);
         let of = |number| Fields::of(point).filter(move |field| field.number == number);
         self.bucket_counts
@@ -266,7 +278,13 @@ impl ExponentialPoints {
         }
     }
 
-    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], reading: &mut Reading) {
+    pub fn push<'a>(
+        &mut self,
+        source: &Source<'_>,
+        metric: &MetricSource<'_>,
+        point: &'a [u8],
+        reading: &mut Reading<'a>,
+    ) {
         self.totals.push(point, 12);
         let (mut scale, mut zero_count, mut zero_threshold) = (0, 0, 0.0);
         for field in Fields::of(point) {
@@ -326,7 +344,13 @@ impl SummaryPoints {
         }
     }
 
-    pub fn push(&mut self, source: &Source, metric: &MetricSource, point: &[u8], reading: &mut Reading) {
+    pub fn push<'a>(
+        &mut self,
+        source: &Source<'_>,
+        metric: &MetricSource<'_>,
+        point: &'a [u8],
+        reading: &mut Reading<'a>,
+    ) {
         let (mut count, mut sum, mut quantiles) = (0, 0.0, 0);
         for field in Fields::of(point) {
             match field.number {

@@ -119,7 +119,7 @@ impl PromotedColumns {
 
     /// Takes the values of a row, or of a run of rows, whose columns have `rows` values by now. Columns without a value are left
     /// as they are; those of a level are always pushed with the same count.
-    pub fn push(&mut self, level: Level, pairs: &Pairs, keys: &Keys, rows: usize) {
+    pub fn push(&mut self, level: Level, pairs: &Pairs<'_>, keys: &Keys, rows: usize) {
         if self.columns.is_empty() {
             return;
         }
@@ -138,8 +138,7 @@ impl PromotedColumns {
             };
             while let Some(at) = next {
                 let column = &mut self.columns[at as usize];
-                column.values.pad(rows);
-                column.values.push(pairs, index);
+                column.values.push(rows, pairs, index);
                 next = column.next;
             }
         }
@@ -199,18 +198,15 @@ impl Values {
         }
     }
 
-    /// Takes the value of an attribute, which is absent where it is of another type.
+    /// Takes the value of an attribute of row `row`; nothing where it is of another type, and the row is padded later.
     #[inline]
-    fn push(&mut self, pairs: &Pairs, index: usize) {
-        let bits = |of| (pairs.types[index] == of).then(|| pairs.number(index));
-        match self {
-            Self::String(values) => match pairs.types[index] {
-                kind::STRING => values.push(pairs.text(index)),
-                _ => values.push_absent(),
-            },
-            Self::Int(values) => values.push_option(bits(kind::INT).map(|bits| bits as i64)),
-            Self::Double(values) => values.push_option(bits(kind::DOUBLE).map(f64::from_bits)),
-            Self::Bool(values) => values.push_option(bits(kind::BOOL).map(|bits| bits != 0)),
+    fn push(&mut self, row: usize, pairs: &Pairs<'_>, index: usize) {
+        match (self, pairs.types[index]) {
+            (Self::String(values), kind::STRING) => values.push_at(row, pairs.text(index)),
+            (Self::Int(values), kind::INT) => values.push_at(row, pairs.number(index) as i64),
+            (Self::Double(values), kind::DOUBLE) => values.push_at(row, f64::from_bits(pairs.number(index))),
+            (Self::Bool(values), kind::BOOL) => values.push_at(row, pairs.number(index) != 0),
+            _ => {}
         }
     }
 }

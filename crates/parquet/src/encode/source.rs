@@ -12,11 +12,11 @@ use super::text::Texts;
 
 /// A resource and one of its scopes.
 #[derive(Debug, Default)]
-pub(crate) struct Source {
-    pub resource: Pairs,
+pub(crate) struct Source<'a> {
+    pub resource: Pairs<'a>,
     pub resource_dropped: u32,
     pub resource_schema_url: Vec<u8>,
-    pub scope: Pairs,
+    pub scope: Pairs<'a>,
     pub scope_name: Vec<u8>,
     pub scope_version: Vec<u8>,
     pub scope_dropped: u32,
@@ -25,8 +25,8 @@ pub(crate) struct Source {
     pub version: u64,
 }
 
-impl Source {
-    pub fn set_resource(&mut self, of: &ResourceItems<'_>, keys: &mut Keys, repairs: &mut Repairs) {
+impl<'a> Source<'a> {
+    pub fn set_resource(&mut self, of: &ResourceItems<'a>, keys: &mut Keys, repairs: &mut Repairs) {
         keys.begin_resource();
         self.resource.begin(keys);
         self.resource_dropped = 0;
@@ -49,7 +49,7 @@ impl Source {
         }
     }
 
-    pub fn set_scope(&mut self, of: &ScopeItems<'_>, keys: &mut Keys, repairs: &mut Repairs) {
+    pub fn set_scope(&mut self, of: &ScopeItems<'a>, keys: &mut Keys, repairs: &mut Repairs) {
         self.version += 1;
         self.scope.begin(keys);
         self.scope_dropped = 0;
@@ -76,6 +76,21 @@ impl Source {
                 (3, Some(url)) => set(&mut self.scope_schema_url, url, repairs),
                 _ => {}
             }
+        }
+    }
+
+    /// Empty, for another request.
+    pub fn emptied<'b>(self) -> Source<'b> {
+        Source {
+            resource: self.resource.emptied(),
+            resource_dropped: self.resource_dropped,
+            resource_schema_url: self.resource_schema_url,
+            scope: self.scope.emptied(),
+            scope_name: self.scope_name,
+            scope_version: self.scope_version,
+            scope_dropped: self.scope_dropped,
+            scope_schema_url: self.scope_schema_url,
+            version: self.version,
         }
     }
 
@@ -139,7 +154,7 @@ impl SourceColumns {
     }
 
     #[inline]
-    pub fn push(&mut self, source: &Source, reading: &Reading) {
+    pub fn push(&mut self, source: &Source<'_>, reading: &Reading<'_>) {
         let Reading { keys, pairs, .. } = reading;
         let shared = self.settings.encoder == PageEncoder::Own && self.version == source.version;
         match self.runs.last_mut() {
@@ -157,7 +172,7 @@ impl SourceColumns {
         self.rows += 1;
     }
 
-    fn push_source(&mut self, source: &Source, keys: &Keys) {
+    fn push_source(&mut self, source: &Source<'_>, keys: &Keys) {
         self.service_name.push_option(source.resource.service_name());
         if self.settings.maps {
             self.resource.push(&source.resource, keys);
@@ -184,6 +199,7 @@ impl SourceColumns {
     pub fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {
         let (runs, rows) = (std::mem::take(&mut self.runs), std::mem::take(&mut self.rows));
         self.version = 0;
+        (ending.runs, ending.rows) = (runs.len(), rows);
         columns.put_shared(|columns| self.finish_source(columns, ending));
         if self.settings.maps {
             self.record

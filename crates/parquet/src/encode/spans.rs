@@ -56,7 +56,7 @@ impl Spans {
         }
     }
 
-    pub fn push(&mut self, source: &Source, span: &Span<'_>, reading: &mut Reading) {
+    pub fn push<'a>(&mut self, source: &Source<'_>, span: &Span<'a>, reading: &mut Reading<'a>) {
         let (mut start, mut end, mut kind, mut flags) = (0u64, 0u64, 0, 0);
         let (mut dropped, mut dropped_events, mut dropped_links) = (0, 0, 0);
         let [mut trace_id, mut span_id, mut parent, mut state, mut name]: [&[u8]; 5] = [&[]; 5];
@@ -163,7 +163,7 @@ impl Events {
         }
     }
 
-    fn push(&mut self, event: &[u8], reading: &mut Reading) {
+    fn push<'a>(&mut self, event: &'a [u8], reading: &mut Reading<'a>) {
         let (mut time, mut dropped, mut name): (u64, u32, &[u8]) = (0, 0, &[]);
         for field in Fields::of(event) {
             match field.number {
@@ -177,7 +177,7 @@ impl Events {
         self.name.push(name);
         self.dropped.push(dropped.into());
         reading.read(event, 3);
-        self.attributes.push(&reading.pairs, &reading.keys);
+        self.attributes.push(&reading.pairs, reading.keys);
     }
 
     fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {
@@ -215,7 +215,7 @@ impl Links {
         }
     }
 
-    fn push(&mut self, link: &[u8], reading: &mut Reading) {
+    fn push<'a>(&mut self, link: &'a [u8], reading: &mut Reading<'a>) {
         let (mut dropped, mut flags) = (0u32, 0u32);
         let (mut trace_id, mut span_id, mut state): (&[u8], &[u8], &[u8]) = (&[], &[], &[]);
         for field in Fields::of(link) {
@@ -235,7 +235,7 @@ impl Links {
         self.dropped.push(dropped.into());
         self.flags.push(flags.into());
         reading.read(link, 4);
-        self.attributes.push(&reading.pairs, &reading.keys);
+        self.attributes.push(&reading.pairs, reading.keys);
     }
 
     fn finish(&mut self, columns: &mut Columns, ending: &mut Ending) {

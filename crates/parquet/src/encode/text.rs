@@ -143,6 +143,21 @@ impl Texts {
         }
     }
 
+    /// Adds the text of row `row`; those from here up to it are absent.
+    #[inline]
+    pub fn push_at(&mut self, row: usize, text: &[u8]) {
+        match &mut self.values {
+            Values::Own(own) => {
+                self.validity.push_present_at(row);
+                own.push(text);
+            }
+            Values::Arrow { .. } => {
+                self.pad(row);
+                self.push(text);
+            }
+        }
+    }
+
     /// Adds what is absent up to `rows`.
     #[inline]
     pub fn pad(&mut self, rows: usize) {
@@ -199,6 +214,19 @@ fn put_mended(out: &mut Vec<u8>, text: &[u8], repaired: &mut u64) {
             *repaired += 1;
             out.extend_from_slice(mended.as_bytes());
         }
+    }
+}
+
+/// Whether a text is ASCII; it is short, mostly, which [`slice::is_ascii`] is not made for.
+#[inline]
+pub(crate) fn is_ascii(text: &[u8]) -> bool {
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
+        (Some(first), Some(last)) => {
+            (u64::from_le_bytes(*first) | u64::from_le_bytes(*last)) & HIGH == 0
+                && (text.len() <= 16 || text.is_ascii())
+        }
+        _ => text.iter().fold(0, |all, byte| all | byte) < 0x80,
     }
 }
 

@@ -40,6 +40,15 @@ impl Validity {
         self.rows = rows;
     }
 
+    /// Row `row` has a value, and those from here up to it have none.
+    #[inline]
+    pub fn push_present_at(&mut self, row: usize) {
+        if row != self.rows {
+            self.pad(row);
+        }
+        self.push_present();
+    }
+
     #[inline]
     pub fn push_absent(&mut self) {
         self.pad(self.rows + 1);

@@ -18,6 +18,9 @@ use crate::encode::{EncodeError, FileSettings, Repairs, Rows, Sink, Table, Table
 /// the request alone, so that it comes out the same when the request is read again.
 pub(crate) const MAX_PARTITIONS_OF_REQUEST: usize = 32;
 
+/// A file whose row groups have ended is full when less than this part of its target is left.
+const FULL_PART: u64 = 10;
+
 /// When files are cut.
 #[derive(Debug, Clone)]
 pub struct LayoutSettings {
@@ -29,7 +32,7 @@ pub struct LayoutSettings {
     pub max_age: Duration,
     /// Files open at once; beyond, the oldest is cut.
     pub max_open_files: usize,
-    /// Memory of open files; beyond, the largest is cut, and be it the only one.
+    /// Memory of open files; beyond, the row group of the largest ends, and where that frees little it is cut, and be it the only one.
     pub max_open_bytes: usize,
     /// How files are written.
     pub file: FileSettings,
@@ -156,9 +159,11 @@ impl Filling<'_> {
             return Ok(index);
         }
         let (file, path) = self.spool.create(&partition, self.number)?;
+        let mut file = TableFile::new(partition.table, &self.settings.file, BufWriter::new(file))?;
+        file.encode_first_at(self.settings.target_bytes);
         self.files.push(OpenFile {
             partition,
-            file: TableFile::new(partition.table, &self.settings.file, BufWriter::new(file))?,
+            file,
             path,
             opened_at: self.now,
             shares: Vec::new(),
@@ -179,16 +184,8 @@ impl Layout {
         }
     }
 
-    /// Lays the rows of a payload out; files that are full by it are pushed to `ready`. Payloads come in the order of
-    /// their numbers.
-    pub fn push(
-        &mut self,
-        number: u64,
-        payload: &Payload,
-        floor: u64,
-        now: Instant,
-        ready: &mut Vec<ReadyFile>,
-    ) -> Result<Laid, EncodeError> {
+    /// Lays the rows of a payload out. Payloads come in the order of their numbers; after each of them, [`Layout::cut_full`].
+    pub fn lay(&mut self, number: u64, payload: &Payload, now: Instant) -> Result<Laid, EncodeError> {
         let mut filling = Filling {
             settings: &self.settings,
             spool: &self.spool,
@@ -208,14 +205,39 @@ impl Layout {
             let rows = std::mem::take(&mut file.rows);
             file.shares.push(Share { number, rows });
         }
-        self.cut_where(floor, ready, |file, settings| {
-            file.shares.last().is_some_and(|share| share.number == number)
-                && file.file.estimated_bytes() >= settings.target_bytes
-        })?;
-        self.make_room(floor, ready)?;
         Ok(Laid { rows, known })
     }
 
+    /// Cuts files that are full by the payload that was laid out last; they are pushed to `ready`.
+    pub fn cut_full(
+        &mut self,
+        number: u64,
+        floor: u64,
+        ready: &mut Vec<ReadyFile>,
+    ) -> Result<(), EncodeError> {
+        let mut index = 0;
+        while index < self.files.len() {
+            match self.is_full(index, number)? {
+                true => self.cut(index, floor, ready)?,
+                false => index += 1,
+            }
+        }
+        self.make_room(floor, ready)
+    }
+
+    /// Whether a file that the payload has rows in is as large as it is to be. What a row group amounts to is known when it has
+    /// ended; so one ends early where it turns out that there is room for more.
+    fn is_full(&mut self, index: usize, number: u64) -> Result<bool, EncodeError> {
+        let (file, target) = (&mut self.files[index], self.settings.target_bytes);
+        let has_rows = file.shares.last().is_some_and(|share| share.number == number);
+        if !has_rows || file.file.estimated_bytes() < target {
+            return Ok(false);
+        }
+        file.file.end_row_group(&mut self.repairs)?;
+        Ok(file.file.estimated_bytes() >= target - target / FULL_PART)
+    }
+
+    /// Ends row groups where open files have too much memory, and cuts files where that does not help.
     fn make_room(&mut self, floor: u64, ready: &mut Vec<ReadyFile>) -> Result<(), EncodeError> {
         while self.files.len() > self.settings.max_open_files {
             let oldest = (0..self.files.len()).min_by_key(|index| self.files[*index].opened_at);
@@ -223,9 +245,21 @@ impl Layout {
         }
         while self.memory_bytes() > self.settings.max_open_bytes && !self.files.is_empty() {
             let largest = (0..self.files.len()).max_by_key(|index| self.files[*index].file.memory_bytes());
-            self.cut(largest.unwrap_or_default(), floor, ready)?;
+            let largest = largest.unwrap_or_default();
+            let OpenFile { partition, file, .. } = &mut self.files[largest];
+            match file.least_memory_bytes() * 2 <= file.memory_bytes() {
+                true => file.give_back(partition.table, &self.settings.file, &mut self.repairs)?,
+                false => self.cut(largest, floor, ready)?,
+            }
         }
         Ok(())
+    }
+
+    /// After an error: no file is open, and what was in them is to be laid out again.
+    pub fn recover(&mut self) -> std::io::Result<()> {
+        self.files.clear();
+        self.walker = Walker::default();
+        self.spool.recover()
     }
 
     /// Cuts files whose first row has waited long enough.

@@ -8,7 +8,7 @@ use object_store::path::Path;
 use object_store::{
     Attribute, Attributes, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, RetryConfig,
 };
-use sluice_aws::Connector;
+use sluice_aws::{Connector, check_credential, check_url};
 use sluice_client::ClientTls;
 
 use super::spool::Finished;
@@ -54,12 +54,31 @@ pub struct S3Settings {
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     store: Arc<AmazonS3>,
+    region: String,
+    /// Whether requests are signed.
+    signs: bool,
     prefix: String,
     storage_class: Option<String>,
 }
 
 impl Bucket {
     pub fn new(settings: &S3Settings) -> Result<Self, String> {
+        for (key, text) in [
+            ("s3_bucket", settings.bucket.as_str()),
+            ("s3_prefix", &settings.prefix),
+            ("region", &settings.region),
+            (
+                "storage_class",
+                settings.storage_class.as_deref().unwrap_or_default(),
+            ),
+        ] {
+            if text.chars().any(char::is_control) {
+                return Err(format!(
+                    "s3uploader.{key} holds a line break or another control character, which no name has; remove it"
+                ));
+            }
+        }
+        settings.endpoint.as_deref().map_or(Ok(()), check_url)?;
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(&settings.bucket)
             .with_virtual_hosted_style_request(!settings.force_path_style)
@@ -99,7 +118,10 @@ impl Bucket {
         {
             builder = builder.with_allow_http(true);
         }
+        let configured = |key| builder.get_config_value(&key).unwrap_or_default();
         Ok(Self {
+            region: configured(AmazonS3ConfigKey::Region),
+            signs: configured(AmazonS3ConfigKey::SkipSignature) != "true",
             store: Arc::new(builder.build().map_err(|error| error.to_string())?),
             prefix: settings.prefix.trim_matches('/').to_owned(),
             storage_class: settings.storage_class.clone(),
@@ -117,6 +139,9 @@ impl Bucket {
             Ok(location) => location,
             Err(error) => return Sent::Refused(format!("s3_prefix: {error}")),
         };
+        if let Err(reason) = self.check_credential().await {
+            return reason;
+        }
         let path = file.path.clone();
         let payload = match tokio::task::spawn_blocking(move || read(&path)).await {
             Ok(Ok(payload)) => payload,
@@ -141,6 +166,16 @@ impl Bucket {
             Err(Error::AlreadyExists { .. }) => self.compare(&location, file, &crc).await,
             Err(error) => said(&error),
         }
+    }
+
+    /// Whether requests can be signed now; credentials come from anywhere, and may be others the next time.
+    async fn check_credential(&self) -> Result<(), Sent> {
+        if !self.signs {
+            return Ok(());
+        }
+        let credential = self.store.credentials().get_credential().await;
+        let credential = credential.map_err(|error| said(&error))?;
+        check_credential(&credential, "s3", &self.region).map_err(Sent::Refused)
     }
 
     /// Whether the object of this name is the file.
@@ -194,5 +229,91 @@ fn read(path: &std::path::Path) -> std::io::Result<PutPayload> {
             return Ok(pieces.into_iter().collect());
         }
         pieces.push(bytes::Bytes::from(piece));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Table;
+    use crate::exporter::partition::{Partition, PartitionBy};
+    use crate::exporter::spool::Cut;
+
+    fn settings() -> S3Settings {
+        S3Settings {
+            region: "us-east-1".to_owned(),
+            bucket: "bucket".to_owned(),
+            // Nobody answers there.
+            endpoint: Some("http://127.0.0.1:1".to_owned()),
+            force_path_style: true,
+            access_key_id: Some("key".to_owned()),
+            secret_access_key: Some("secret".to_owned()),
+            timeout: Duration::from_secs(1),
+            ..S3Settings::default()
+        }
+    }
+
+    fn file() -> Finished {
+        Finished {
+            cut: Cut {
+                table: "logs".to_owned(),
+                by: PartitionBy::None,
+                hour: 0,
+                first: 0,
+                last: 0,
+                rows: 1,
+                bytes: 1,
+                crc: 0,
+                name: "name.parquet".to_owned(),
+            },
+            partition: Partition {
+                table: Table::Logs,
+                by: PartitionBy::None,
+                hour: 0,
+            },
+            path: "/nowhere".into(),
+        }
+    }
+
+    /// Scenario: a line break in the bucket, the prefix, the region or the storage class; an endpoint that is no host.
+    /// Guarantees: the exporter is not made, and the error names the key or the URL.
+    #[test]
+    fn names_with_line_breaks_are_refused() {
+        let broken = || "a\nb".to_owned();
+        let mut named: [(S3Settings, &str); 5] = std::array::from_fn(|_| (settings(), ""));
+        (named[0].0.bucket, named[0].1) = (broken(), "s3_bucket");
+        (named[1].0.prefix, named[1].1) = (broken(), "s3_prefix");
+        (named[2].0.region, named[2].1) = (broken(), "region");
+        (named[3].0.storage_class, named[3].1) = (Some(broken()), "storage_class");
+        (named[4].0.endpoint, named[4].1) = (Some("http://1.2.3.4.5".to_owned()), "1.2.3.4.5");
+        for (settings, blamed) in named {
+            let error = Bucket::new(&settings).unwrap_err();
+            assert!(error.contains(blamed) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    /// Scenario: a key and a session token that end with a line break, as files read into the environment leave them.
+    /// Guarantees: sending a file does not panic; it is refused until somebody mends that, and the reason shows nothing of either.
+    #[tokio::test]
+    async fn keys_with_line_breaks_are_refused() {
+        for (key, token, blamed) in [
+            ("mine\n", None, "access key id"),
+            ("mine", Some("temporary\n".to_owned()), "session token"),
+        ] {
+            let settings = S3Settings {
+                access_key_id: Some(key.to_owned()),
+                session_token: token,
+                ..settings()
+            };
+            let sent = Bucket::new(&settings).unwrap().put(&file()).await;
+            let Sent::Refused(reason) = sent else {
+                panic!("{sent:?}")
+            };
+            assert!(reason.contains(blamed), "{reason}");
+            assert!(
+                !reason.contains("mine") && !reason.contains("temporary"),
+                "{reason}"
+            );
+        }
     }
 }

@@ -81,6 +81,8 @@ pub(crate) struct Spool {
     lines: usize,
     /// No mark that was there at the start is beyond this.
     replay_until: u64,
+    /// The file that was being cut when something failed: it may have a line in `cuts` or a part of one, and is not sent.
+    torn: Option<PathBuf>,
     /// Held until the process ends, however it does.
     _lock: File,
 }
@@ -182,6 +184,7 @@ impl Spool {
             marks,
             lines: 0,
             replay_until,
+            torn: None,
             _lock: lock,
         };
         let floor = spool.head.floor;
@@ -218,7 +221,8 @@ impl Spool {
         Ok((file, path))
     }
 
-    /// Makes a written file one that is going to be sent: from here on, its rows are in this file and no other.
+    /// Makes a written file one that is going to be sent: from here on, its rows are in this file and no other. After an error
+    /// nothing more is cut until [`Spool::recover`] has worked.
     pub fn cut(
         &mut self,
         partition: Partition,
@@ -227,35 +231,71 @@ impl Spool {
         mut cut: Cut,
         floor: u64,
     ) -> io::Result<Finished> {
-        file.sync_all()?;
         cut.name = format!(
             "{:016x}-{:012}-{:012}.{FINISHED}",
             self.head.epoch, cut.first, cut.last
         );
         let path = self.directory.join(spool_name(&partition, &cut.name));
+        file.sync_all()?;
+        self.torn = Some(path.clone());
         std::fs::rename(from, &path)?;
         File::open(&self.directory)?.sync_all()?;
-        let mark = self.marks.entry(partition).or_default();
-        *mark = cut.last.max(*mark);
         if self.lines >= COMPACT_AFTER {
             self.rewrite(floor, &[])?;
         }
         write_line(&mut self.cuts, &cut)?;
         self.cuts.sync_data()?;
         self.lines += 1;
+        // Not before the line is there: a mark alone says that the destination has the file.
+        let mark = self.marks.entry(partition).or_default();
+        *mark = cut.last.max(*mark);
+        self.torn = None;
         Ok(Finished { cut, partition, path })
+    }
+
+    /// After an error: of files that were being written, and of one that was being cut, nothing is left, and `cuts` is whole. What
+    /// was cut before stays; its rows are known when they are read again.
+    pub fn recover(&mut self) -> io::Result<()> {
+        // First the line goes, then the file: a line without a file says that the destination has it.
+        self.rewrite(self.head.floor, &[])?;
+        for entry in std::fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let is_unfinished = path.extension().is_some_and(|extension| extension == UNFINISHED);
+            if is_unfinished || Some(&path) == self.torn.as_ref() {
+                std::fs::remove_file(&path)?;
+            }
+        }
+        File::open(&self.directory)?.sync_all()?;
+        self.torn = None;
+        self.replay_until = self.marks.values().copied().max().unwrap_or_default();
+        Ok(())
+    }
+
+    /// From here on nothing can be added to `cuts`.
+    #[cfg(test)]
+    pub fn break_cuts(&mut self) {
+        self.cuts = File::open(self.directory.join(CUTS)).expect("it is there");
+    }
+
+    /// The next cut writes `cuts` anew.
+    #[cfg(test)]
+    pub fn compact_at_next_cut(&mut self) {
+        self.lines = COMPACT_AFTER;
     }
 
     /// Writes `cuts` anew. Marks below the floor of the last time are left out: everything up to there was settled long ago,
     /// and the journal has forgotten it.
     fn rewrite(&mut self, floor: u64, waiting: &[Finished]) -> io::Result<()> {
+        let head = Head {
+            epoch: self.head.epoch,
+            floor,
+        };
         let forgotten = self.head.floor;
         self.marks.retain(|_, mark| *mark >= forgotten);
-        self.head.floor = floor;
         let path = self.directory.join(CUTS);
         let new = path.with_extension("new");
         let mut file = File::create(&new)?;
-        write_line(&mut file, &self.head)?;
+        write_line(&mut file, &head)?;
         for (partition, last) in &self.marks {
             let mark = Cut {
                 table: partition.table.name().to_owned(),
@@ -275,8 +315,10 @@ impl Spool {
         if waiting.is_empty() {
             let known = read_cuts(&path)?.1;
             finished.extend(known.into_iter().filter(|cut| {
-                let partition = cut.partition();
-                partition.is_some_and(|of| self.directory.join(spool_name(&of, &cut.name)).is_file())
+                let path = cut
+                    .partition()
+                    .map(|of| self.directory.join(spool_name(&of, &cut.name)));
+                path.is_some_and(|path| path.is_file() && Some(&path) != self.torn.as_ref())
             }));
         }
         for cut in &finished {
@@ -286,6 +328,7 @@ impl Spool {
         std::fs::rename(&new, &path)?;
         File::open(&self.directory)?.sync_all()?;
         self.cuts = OpenOptions::new().append(true).open(&path)?;
+        self.head = head;
         self.lines = 0;
         Ok(())
     }

@@ -5,21 +5,22 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::AnyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use prost::Message;
 use sluice_payload::{Payload, Signal, TenantId};
 
-use super::layout::{Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
+use super::layout::{Laid, Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
 use super::partition::PartitionBy;
 use super::spool::{Spool, SpoolError};
+use crate::{ColumnType, EncodeError, FileSettings, Level, Promotion};
 
 const HOUR: u64 = 3_600_000_000_000;
 
 /// Payload `number`: a record in each of `hours` hours, its body `number.hour`.
-fn payload(number: u64, hours: u64) -> Payload {
+pub(super) fn payload(number: u64, hours: u64) -> Payload {
     let record = |hour: u64| LogRecord {
         time_unix_nano: 1_763_758_800_000_000_000 + hour * HOUR,
         body: Some(AnyValue {
@@ -27,10 +28,15 @@ fn payload(number: u64, hours: u64) -> Payload {
         }),
         ..LogRecord::default()
     };
+    of_records((0..hours).map(record).collect())
+}
+
+fn of_records(log_records: Vec<LogRecord>) -> Payload {
+    let items = log_records.len() as u64;
     let request = ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
             scope_logs: vec![ScopeLogs {
-                log_records: (0..hours).map(record).collect(),
+                log_records,
                 ..ScopeLogs::default()
             }],
             ..ResourceLogs::default()
@@ -40,14 +46,14 @@ fn payload(number: u64, hours: u64) -> Payload {
         signal: Signal::Logs,
         body: Bytes::from(request.encode_to_vec()),
         frame: None,
-        items: hours,
+        items,
         tenant: TenantId::DEFAULT,
         received_at: Instant::now(),
         permit: None,
     }
 }
 
-fn open(directory: &Path, numbers_go_on: bool) -> (Layout, Vec<super::spool::Finished>) {
+pub(super) fn open(directory: &Path, numbers_go_on: bool) -> (Layout, Vec<super::spool::Finished>) {
     open_by(directory, numbers_go_on, PartitionBy::Hour)
 }
 
@@ -60,7 +66,7 @@ fn open_by(directory: &Path, numbers_go_on: bool, by: PartitionBy) -> (Layout, V
     (Layout::new(settings, spool), waiting)
 }
 
-fn bodies(path: &Path) -> Vec<String> {
+pub(super) fn bodies(path: &Path) -> Vec<String> {
     let file = std::fs::File::open(path).unwrap();
     let reader = ParquetRecordBatchReaderBuilder::try_new(file)
         .unwrap()
@@ -77,7 +83,7 @@ fn bodies(path: &Path) -> Vec<String> {
         .collect()
 }
 
-fn all(ready: &[ReadyFile]) -> Vec<String> {
+pub(super) fn all(ready: &[ReadyFile]) -> Vec<String> {
     let mut rows: Vec<_> = ready
         .iter()
         .flat_map(|file| bodies(&file.finished.path))
@@ -86,7 +92,23 @@ fn all(ready: &[ReadyFile]) -> Vec<String> {
     rows
 }
 
-fn names(directory: &Path) -> Vec<String> {
+impl Layout {
+    /// Lays a payload out, and cuts files that are full by it.
+    pub(super) fn push(
+        &mut self,
+        number: u64,
+        payload: &Payload,
+        floor: u64,
+        now: Instant,
+        ready: &mut Vec<ReadyFile>,
+    ) -> Result<Laid, EncodeError> {
+        let laid = self.lay(number, payload, now)?;
+        self.cut_full(number, floor, ready)?;
+        Ok(laid)
+    }
+}
+
+pub(super) fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
@@ -264,4 +286,118 @@ fn open_files_are_bounded() {
     layout.cut_aged(0, now + max_age, &mut ready).unwrap();
     assert_eq!((layout.open_files(), layout.deadline()), (0, None));
     assert_eq!(all(&ready).len(), 50);
+}
+
+/// A record of an hour with a body of so many random hexadecimal digits.
+fn random_record(random: &mut u64, hour: u64, digits: usize) -> LogRecord {
+    let body: String = std::iter::repeat_with(|| {
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from_digit((*random >> 60) as u32, 16).unwrap()
+    })
+    .take(digits)
+    .collect();
+    LogRecord {
+        time_unix_nano: 1_763_758_800_000_000_000 + hour * HOUR,
+        body: Some(AnyValue {
+            value: Some(Value::StringValue(body)),
+        }),
+        ..LogRecord::default()
+    }
+}
+
+/// Scenario: steady load of records of fifty hours, each request with some of ten of them, and bodies that hardly shrink; half the
+/// memory that row groups of full files would take.
+/// Guarantees: of the files that are cut because they are full, 95% are within a fifth of their target, and none is cut for want of
+/// memory; after each request open files and their memory are within the limits; no row is lost.
+#[test]
+fn files_are_as_large_as_they_are_to_be() {
+    const HOURS: u64 = 50;
+    const REQUESTS: u64 = 3000;
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let settings = LayoutSettings {
+        target_bytes: 96 << 10,
+        max_open_bytes: 5 << 20,
+        ..LayoutSettings::default()
+    };
+    let (target, most) = (settings.target_bytes as f64, settings.max_open_bytes);
+    let mut layout = Layout::new(settings, spool);
+    let (mut ready, now, mut random) = (Vec::new(), Instant::now(), 42);
+    let mut rows = 0;
+    for number in 0..REQUESTS {
+        let hours = (0..10).map(|n| (number * 7 + n * 5) % HOURS);
+        let log_records: Vec<LogRecord> = hours
+            .flat_map(|hour| [hour; 4])
+            .map(|hour| random_record(&mut random, hour, 400))
+            .collect();
+        rows += log_records.len() as u64;
+        let request = of_records(log_records);
+        layout.push(number, &request, 0, now, &mut ready).unwrap();
+        assert!(layout.open_files() <= HOURS as usize && layout.memory_bytes() <= most);
+    }
+    let sizes: Vec<f64> = ready
+        .iter()
+        .map(|file| file.finished.cut.bytes as f64 / target)
+        .collect();
+    let near = sizes.iter().filter(|size| (0.8..=1.2).contains(*size)).count();
+    println!(
+        "{near} of {} files are near their target: {sizes:.2?}",
+        sizes.len()
+    );
+    assert!(sizes.len() >= 2 * HOURS as usize, "{}", sizes.len());
+    assert!(near * 100 >= sizes.len() * 95, "{near} of {}", sizes.len());
+    layout.cut_all(0, &mut ready).unwrap();
+    let written: u64 = ready.iter().map(|file| file.finished.cut.rows).sum();
+    assert_eq!(written, rows);
+}
+
+/// Scenario: a thousand attributes that have a column each, of which a record has twenty; little memory.
+/// Guarantees: after each request the memory of open files is within the limit, row groups having ended; no row is lost.
+#[test]
+fn a_thousand_columns_are_bounded() {
+    const COLUMNS: usize = 1000;
+    const MOST: usize = 8 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let key = |number: usize| format!("attribute.{number}");
+    let promotion = |number| Promotion {
+        attribute: key(number),
+        level: Level::Record,
+        column_type: ColumnType::String,
+        column: format!("column_{number}"),
+    };
+    let settings = LayoutSettings {
+        max_open_bytes: MOST,
+        file: FileSettings {
+            promotions: (0..COLUMNS).map(promotion).collect(),
+            ..FileSettings::default()
+        },
+        ..LayoutSettings::default()
+    };
+    let mut layout = Layout::new(settings, spool);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    let (mut rows, mut most) = (0, 0);
+    for number in 0..150 {
+        let record = |row: usize| LogRecord {
+            attributes: (0..20)
+                .map(|n| KeyValue {
+                    key: key((row * 37 + n * 53) % COLUMNS),
+                    value: Some(AnyValue {
+                        value: Some(Value::StringValue(format!("value {number} of row {row} and {n}"))),
+                    }),
+                    ..KeyValue::default()
+                })
+                .collect(),
+            ..LogRecord::default()
+        };
+        let request = of_records((0..50).map(record).collect());
+        rows += request.items;
+        layout.push(number, &request, 0, now, &mut ready).unwrap();
+        assert!(layout.memory_bytes() <= MOST, "{}", layout.memory_bytes());
+        most = most.max(layout.memory_bytes());
+    }
+    assert!(most > MOST / 2, "the limit was reached: {most}");
+    layout.cut_all(0, &mut ready).unwrap();
+    let written: u64 = ready.iter().map(|file| file.finished.cut.rows).sum();
+    assert_eq!(written, rows);
 }

@@ -6,11 +6,11 @@ use parquet::basic::{Compression, Encoding, Type};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{OffsetIndexBuilder, PageEncodingStats};
+use parquet::file::metadata::{ColumnChunkMetaData, OffsetIndexBuilder, PageEncodingStats};
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, TEXT_BYTES};
 use super::filter::Filter;
 use super::footer::{PageBounds, Written};
 use super::levels::{self, Levels};
@@ -161,20 +161,18 @@ impl Chunk {
         self.dictionary = of.dictionary;
         let encoding = match (&of.texts, repeats) {
             (PageTexts::Places(places, of), Some(repeats)) => {
-                tools.repeated.clear();
-                repeats.expand(places, &mut tools.repeated);
-                hybrid::put_places(page, &tools.repeated, *of);
+                repeats.put_places(page, places, *of, &mut tools.repeated);
                 Encoding::RLE_DICTIONARY
             }
             (PageTexts::Places(places, of), None) => {
                 hybrid::put_places(page, places, *of);
                 Encoding::RLE_DICTIONARY
             }
-            (PageTexts::Plain(_, 1..), Some(_)) => {
-                let fault = "texts that rows share have to be in a dictionary; please report this";
-                return Err(ParquetError::General(fault.to_owned()));
+            (PageTexts::Plain(plain, _), Some(repeats)) => {
+                repeats.expand_texts(plain, page);
+                Encoding::PLAIN
             }
-            (PageTexts::Plain(plain, _), _) => {
+            (PageTexts::Plain(plain, _), None) => {
                 page.extend_from_slice(plain);
                 Encoding::PLAIN
             }
@@ -200,6 +198,13 @@ impl Chunk {
             + self.memory_bytes
             + self.numbers.memory_bytes()
             + self.filter.memory_bytes()
+    }
+
+    /// Bytes of memory that its place in the footer takes when it has ended: the parquet crate keeps it until the file ends.
+    pub fn footer_memory_bytes(&self) -> usize {
+        size_of::<ColumnChunkMetaData>()
+            + 4 * TEXT_BYTES
+            + self.written.bounds.len() * PageBounds::MEMORY_BYTES
     }
 
     /// Roughly what it would have in the file if it ended now.

@@ -6,45 +6,27 @@ use super::bounds::Bounds;
 use super::repeats::Repeats;
 use super::{Tools, delta, hybrid};
 use crate::encode::dictionary::Integers;
-use crate::encode::interned::{DICTIONARY_BYTES, DictionaryPage, bits};
+use crate::encode::interned::DictionaryPage;
+use crate::encode::plan::{DICTIONARY_BYTES, Plan, TRIAL};
 
-/// After so many numbers it is looked whether a dictionary pays at all; see the same of texts.
-const TRIAL: usize = 1024;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Plan {
-    Dictionary,
-    /// Pages that are finished have places, later ones of the row group numbers.
-    Ended,
-    /// No page of the row group has places.
-    Plain,
-}
+/// Of so many of a page's numbers it is seen whether their differences are smaller: four blocks of them.
+const DELTA_TRIAL: usize = 512;
 
 /// The numbers of a column of a row group.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     physical: Type,
     plan: Plan,
-    /// Whether a dictionary is never tried.
-    unique: bool,
     dictionary: Integers,
-    /// Numbers of rows of finished pages that are in the dictionary.
-    looked_up: usize,
 }
 
 impl Numbers {
     /// `unique`: they rarely occur twice, so that a dictionary is work for nothing.
     pub fn new(physical: Type, unique: bool) -> Self {
-        let unique = unique || physical == Type::BOOLEAN;
         Self {
             physical,
-            unique,
-            plan: match unique {
-                true => Plan::Plain,
-                false => Plan::Dictionary,
-            },
+            plan: Plan::new(unique || physical == Type::BOOLEAN),
             dictionary: Integers::default(),
-            looked_up: 0,
         }
     }
 
@@ -59,22 +41,22 @@ impl Numbers {
     ) -> (Encoding, Option<Bounds>) {
         let mut places = std::mem::take(&mut tools.places);
         // A page without numbers refers to no dictionary.
-        let found = self.plan == Plan::Dictionary
-            && !numbers.is_empty()
-            && self.look_up(numbers, repeats, &mut places);
+        let found =
+            self.plan.looks_up() && !numbers.is_empty() && self.look_up(numbers, repeats, &mut places);
         tools.places = places;
         if found {
-            let bounds = bounded.then(|| self.bounds_of_places(tools)).flatten();
-            let places = match repeats {
+            let values = self.dictionary.values();
+            let bounds = bounded.then(|| {
+                let distinct = tools.seen.distinct(&tools.places, values.len());
+                Bounds::of_numbers(self.physical, distinct.map(|place| values[place as usize]))
+            });
+            match repeats {
                 Some(repeats) => {
-                    tools.repeated.clear();
-                    repeats.expand(&tools.places, &mut tools.repeated);
-                    &tools.repeated
+                    repeats.put_places(page, &tools.places, values.len(), &mut tools.repeated);
                 }
-                None => &tools.places,
-            };
-            hybrid::put_places(page, places, self.dictionary.values().len());
-            return (Encoding::RLE_DICTIONARY, bounds);
+                None => hybrid::put_places(page, &tools.places, values.len()),
+            }
+            return (Encoding::RLE_DICTIONARY, bounds.flatten());
         }
         let bounds = bounded
             .then(|| Bounds::of_numbers(self.physical, numbers.iter().copied()))
@@ -97,66 +79,60 @@ impl Numbers {
     /// Finds the places of all numbers in the dictionary; false if it turns out that the column had better have none.
     fn look_up(&mut self, numbers: &[i64], repeats: Option<&Repeats<'_>>, places: &mut Vec<u32>) -> bool {
         places.clear();
-        let rows = repeats.map_or(numbers.len(), Repeats::values);
-        let mut last = (0, None);
-        for number in numbers {
-            let place = match last {
-                (before, Some(place)) if before == *number => place,
-                _ => self.dictionary.place(*number),
-            };
-            last = (*number, Some(place));
-            places.push(place);
-            if places.len() == TRIAL && repeats.is_none() && self.looked_up == 0 && !self.pays(TRIAL) {
-                break;
-            }
+        let of_rows = repeats.map_or(numbers.len(), Repeats::values);
+        // How many rows share a number is known of all of them together.
+        let tried = match repeats {
+            None => TRIAL.min(numbers.len()),
+            Some(_) => numbers.len(),
+        };
+        let (tried, rest) = numbers.split_at(tried);
+        self.find(tried, places);
+        let failed = !rest.is_empty() && self.plan.fails(self.distinct(), tried.len());
+        if !failed {
+            self.find(rest, places);
         }
-        if self.looked_up == 0 && (places.len() < numbers.len() || !self.pays(rows)) {
+        if failed || self.plan.fails(self.distinct(), of_rows) {
             // Nothing refers to it yet.
             self.dictionary.clear();
-            self.plan = Plan::Plain;
+            self.plan.give_up();
             return false;
         }
-        self.looked_up += rows;
-        if !self.pays(self.looked_up) || self.dictionary.values().len() * 8 > DICTIONARY_BYTES {
-            self.plan = Plan::Ended;
-        }
+        let is_large = self.dictionary_bytes() > DICTIONARY_BYTES;
+        self.plan.finish_page(self.distinct(), of_rows, is_large);
         true
     }
 
-    fn pays(&self, looked_up: usize) -> bool {
-        self.dictionary.values().len() * 2 <= looked_up
+    /// Appends the places of numbers.
+    fn find(&mut self, numbers: &[i64], places: &mut Vec<u32>) {
+        let Some(first) = numbers.first() else { return };
+        let mut last = (*first, self.dictionary.place(*first));
+        places.extend(numbers.iter().map(|number| {
+            if *number != last.0 {
+                last = (*number, self.dictionary.place(*number));
+            }
+            last.1
+        }));
     }
 
-    /// Bounds of a page of the dictionary: each of its numbers is looked at once.
-    fn bounds_of_places(&self, tools: &mut Tools) -> Option<Bounds> {
-        let (seen, values) = (&mut tools.seen, self.dictionary.values());
-        seen.clear();
-        seen.resize(values.len().div_ceil(64), 0);
-        for place in &tools.places {
-            seen[*place as usize / 64] |= 1 << (place % 64);
-        }
-        Bounds::of_numbers(self.physical, bits(seen).map(|place| values[place as usize]))
+    fn distinct(&self) -> usize {
+        self.dictionary.values().len()
     }
 
     /// Ends the row group: its dictionary page, if it has one.
     pub fn end(&mut self) -> Option<DictionaryPage> {
-        if !self.unique {
-            self.plan = Plan::Dictionary;
-        }
-        let mut page = None;
-        if std::mem::take(&mut self.looked_up) > 0 {
+        let page = self.plan.end().then(|| {
             let mut bytes = Vec::new();
             put_plain(&mut bytes, self.physical, self.dictionary.values());
-            let values = self.dictionary.values().len();
-            page = Some(DictionaryPage { bytes, values });
-        }
+            let values = self.distinct();
+            DictionaryPage { bytes, values }
+        });
         self.dictionary.clear();
         page
     }
 
     /// Bytes of the dictionary page.
     pub fn dictionary_bytes(&self) -> usize {
-        8 * self.dictionary.values().len()
+        8 * self.distinct()
     }
 
     /// Bytes of memory it holds.
@@ -168,8 +144,13 @@ impl Numbers {
 /// Appends the differences, if they are smaller than the numbers.
 fn put_longs(page: &mut Vec<u8>, numbers: &[i64]) -> Encoding {
     let start = page.len();
-    delta::put(page, numbers);
-    if page.len() - start < numbers.len() * 8 {
+    let mut are_smaller = |numbers: &[i64]| {
+        page.truncate(start);
+        delta::put(page, numbers);
+        page.len() - start < numbers.len() * 8
+    };
+    let trial = numbers.len().min(DELTA_TRIAL);
+    if are_smaller(&numbers[..trial]) && (trial == numbers.len() || are_smaller(numbers)) {
         return Encoding::DELTA_BINARY_PACKED;
     }
     page.truncate(start);

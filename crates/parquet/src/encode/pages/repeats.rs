@@ -2,7 +2,9 @@
 
 use arrow_buffer::NullBuffer;
 
+use super::hybrid;
 use super::levels::Levels;
+use crate::encode::dictionary::{HEAD, texts};
 
 /// How often the values of a column come.
 #[derive(Debug)]
@@ -67,5 +69,29 @@ impl<'a> Repeats<'a> {
             }
             at += length;
         }
+    }
+
+    /// Appends the texts of all rows, each with its length before it, as in `plain`.
+    pub fn expand_texts(&self, mut plain: &[u8], out: &mut Vec<u8>) {
+        for (length, rows) in self.iter() {
+            let bytes = texts(plain).take(length).map(|text| HEAD + text.len()).sum();
+            let (of, rest) = plain.split_at(bytes);
+            (0..rows).for_each(|_| out.extend_from_slice(of));
+            plain = rest;
+        }
+    }
+
+    /// Appends the places of all rows in a dictionary of `values`, as a page has them.
+    pub fn put_places(&self, out: &mut Vec<u8>, places: &[u32], values: usize, room: &mut Vec<u32>) {
+        room.clear();
+        if let Lengths::Lists(_) = self.lengths {
+            self.expand(places, room);
+            hybrid::put_places(out, room, values);
+            return;
+        }
+        let mut places = places.iter();
+        let runs = self.iter().filter(|(length, _)| *length > 0);
+        let runs = runs.filter_map(|(_, rows)| Some((*places.next()?, rows)));
+        hybrid::put_runs_of_places(out, runs, values, room);
     }
 }

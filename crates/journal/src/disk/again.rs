@@ -1,0 +1,156 @@
+//! Reading once more what a cursor was handed and has not settled, for an exporter that lost what it had made of it.
+
+use std::io;
+use std::sync::Arc;
+
+use sluice_payload::Payload;
+
+use super::DiskSide;
+use super::reader::Reader;
+use super::spill::ReadFrom;
+use crate::journal::Shared;
+
+/// Payloads of one cursor, by number. In the order of their numbers they are read one after the other; any other order works, too.
+pub struct Again {
+    shared: Arc<Shared>,
+    index: usize,
+    reader: Option<Reader>,
+}
+
+impl std::fmt::Debug for Again {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Again({}, {})", self.shared.pipeline, self.index)
+    }
+}
+
+/// Where a payload is.
+enum Place {
+    Memory(Arc<Payload>),
+    Disk(ReadFrom),
+}
+
+impl Again {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
+        Self {
+            shared,
+            index,
+            reader: None,
+        }
+    }
+
+    /// The payload of this number; `None` if the cursor has settled it meanwhile, or was never handed it, or if it cannot be read
+    /// any more. Blocks while it reads.
+    ///
+    /// # Errors
+    /// When a segment cannot be opened: it may work later.
+    pub fn read(&mut self, seq: u64) -> io::Result<Option<Arc<Payload>>> {
+        let from = match self.find(seq) {
+            None => return Ok(None),
+            Some(Place::Memory(payload)) => return Ok(Some(payload)),
+            Some(Place::Disk(from)) => from,
+        };
+        let Some(disk) = &self.shared.disk else {
+            return Ok(None);
+        };
+        if let Some(mut reader) = self.reader.take()
+            && let Some(payload) = read(&mut reader, &from)?
+        {
+            self.reader = Some(reader);
+            return Ok(Some(payload));
+        }
+        // From the record itself: what was read last is behind it, or far before it.
+        let reader = self.reader.insert(disk.reader());
+        read(reader, &from)
+    }
+
+    fn find(&self, seq: u64) -> Option<Place> {
+        let mut state = self.shared.state.lock();
+        let was_handed = seq < state.cursors[self.index].next;
+        let slot = state.slots.get(&seq)?;
+        if !was_handed || slot.remaining[self.index] == 0 && slot.cost.items > 0 {
+            return None;
+        }
+        if let Some(payload) = &slot.payload {
+            return Some(Place::Memory(payload.clone()));
+        }
+        let place = slot.place;
+        // What is not settled keeps its segment.
+        let segment = state.spilled().segments.get(&place.segment)?;
+        Some(Place::Disk(ReadFrom {
+            place,
+            next: seq,
+            segments: vec![(segment.id, segment.end)],
+            until: seq + 1,
+        }))
+    }
+}
+
+fn read(reader: &mut Reader, from: &ReadFrom) -> io::Result<Option<Arc<Payload>>> {
+    while reader
+        .ahead
+        .front()
+        .is_some_and(|ahead| ahead.passing.seq < from.next)
+    {
+        reader.ahead.pop_front();
+    }
+    if reader.ahead.is_empty() {
+        reader.fill(from)?;
+    }
+    let is_it = reader
+        .ahead
+        .front()
+        .is_some_and(|ahead| ahead.passing.seq == from.next);
+    let found = if is_it { reader.ahead.pop_front() } else { None };
+    Ok(found.and_then(|record| record.payload))
+}
+
+impl DiskSide {
+    /// Another reader of the journal's records.
+    fn reader(&self) -> Reader {
+        Reader::new(self.source.clone(), true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::corruption::{append, open_with, read as next, settle};
+    use crate::testing::SimulatedDisk;
+    use crate::{Cursor, CursorSpec, Limits, OnFull};
+
+    /// Scenario: thirty records in several segments are handed out, every third one is settled; more wait. They are read again in
+    /// order, then backwards, with and without the same reader.
+    /// Guarantees: what is not settled comes with its number, whatever the order; what is settled, or was not handed out, does not.
+    #[test]
+    fn what_was_handed_out_is_read_again() {
+        let disk = SimulatedDisk::default();
+        let spec = CursorSpec {
+            exporter: "a".to_owned(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        let (journal, _) = open_with(&disk, vec![spec]);
+        (0..40).for_each(|id| append(&journal, id));
+        let mut handed = Vec::new();
+        for _ in 0..30 {
+            let (seq, id) = next(&journal).unwrap();
+            if id % 3 == 0 {
+                settle(&journal, seq);
+            }
+            handed.push((seq, id));
+        }
+        journal.turn();
+        let cursor = Cursor::new(journal.0.clone(), 0);
+        let mut kept = cursor.again();
+        let (last, _) = handed[29];
+        assert!(kept.read(last + 1).unwrap().is_none());
+        for (seq, id) in handed.iter().chain(handed.iter().rev()) {
+            for again in [&mut kept, &mut cursor.again()] {
+                let payload = again.read(*seq).unwrap();
+                assert_eq!(payload.is_some(), id % 3 != 0, "{id}");
+                if let Some(payload) = payload {
+                    assert_eq!(payload.body[..8], id.to_le_bytes());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Files that cannot be written: what was in them arrives once all the same.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluice_journal::{CursorSpec, DiskSettings, Durability, Journal, Limits, OnFull};
+use sluice_payload::Tenants;
+use sluice_pipeline::RetrySettings;
+use sluice_telemetry::Registry;
+
+use super::layout::{Layout, LayoutSettings};
+use super::tests::{all, bodies, names, open, payload};
+use super::{Feed, ParquetExporter, ParquetExporterOptions, Target};
+
+/// Lays numbers out again that were laid out before, and cuts: the rows that are written now.
+fn again(layout: &mut Layout, numbers: std::ops::Range<u64>) -> Vec<String> {
+    let mut ready = Vec::new();
+    for number in numbers {
+        let payload = payload(number, 2);
+        layout
+            .push(number, &payload, 0, Instant::now(), &mut ready)
+            .unwrap();
+    }
+    layout.cut_all(0, &mut ready).unwrap();
+    all(&ready)
+}
+
+/// A layout that has cut the rows of number 0, and failed to cut one of the two files that have those of number 1.
+fn torn(directory: &Path) -> Layout {
+    let (mut layout, _) = open(directory, true);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    layout.push(0, &payload(0, 2), 0, now, &mut ready).unwrap();
+    layout.cut_all(0, &mut ready).unwrap();
+    assert_eq!(ready.len(), 2);
+    layout.push(1, &payload(1, 2), 0, now, &mut ready).unwrap();
+    layout.spool.break_cuts();
+    layout.cut_all(0, &mut ready).unwrap_err();
+    assert_eq!(ready.len(), 2);
+    layout
+}
+
+/// The line that a cut leaves which fails after it was written, and the first bytes of one that fails before.
+fn write_line_of_torn(directory: &Path, whole: bool) {
+    let cuts = directory.join("cuts");
+    let mut text = std::fs::read_to_string(&cuts).unwrap();
+    let known: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let name = names(directory)
+        .into_iter()
+        .filter_map(|name| Some(name.strip_suffix(".parquet")?.rsplit_once('~')?.1.to_owned() + ".parquet"))
+        .find(|name| known.iter().all(|line| line["name"] != **name))
+        .unwrap();
+    let mut line = known.last().unwrap().clone();
+    // The first file that is cut is that of the first hour.
+    line["hour"] = known[1]["hour"].clone();
+    (line["first"], line["last"], line["rows"]) = (1.into(), 1.into(), 1.into());
+    line["name"] = name.into();
+    let line = line.to_string() + "\n";
+    text.push_str(if whole { &line } else { &line[..20] });
+    std::fs::write(&cuts, text).unwrap();
+}
+
+/// Scenario: a file was written and could not be noted as cut; its line is not there, there in part, or there but not known to be on
+/// the disk. Then either the process is killed, or it begins anew, and is killed after that, or goes on.
+/// Guarantees: rows of the file are in one file in the end: in that one, if its line was whole and the process was killed before it
+/// began anew; what was cut before is not written again.
+#[test]
+fn a_file_that_could_not_be_cut_is_written_anew() {
+    for line in [None, Some(false), Some(true)] {
+        for (recovers, dies) in [(false, true), (true, true), (true, false)] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut layout = torn(directory.path());
+            if let Some(whole) = line {
+                write_line_of_torn(directory.path(), whole);
+            }
+            if recovers {
+                layout.recover().unwrap();
+            }
+            let mut found: Vec<String> = Vec::new();
+            if dies {
+                drop(layout);
+                let waiting;
+                (layout, waiting) = open(directory.path(), true);
+                found.extend(waiting.iter().flat_map(|file| bodies(&file.path)));
+            } else {
+                found.extend(["0.0".to_owned(), "0.1".to_owned()]);
+            }
+            found.extend(again(&mut layout, 0..3));
+            found.sort();
+            assert_eq!(
+                found,
+                ["0.0", "0.1", "1.0", "1.1", "2.0", "2.1"],
+                "{line:?} {recovers} {dies}"
+            );
+        }
+    }
+}
+
+/// Scenario: `cuts` is written anew before a line is added, and the process is killed in between.
+/// Guarantees: the rows of that file come again: no mark was there before its line.
+#[test]
+fn a_kill_while_cuts_are_written_anew_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut layout, _) = open(directory.path(), true);
+    let (mut ready, now) = (Vec::new(), Instant::now());
+    layout.push(0, &payload(0, 1), 0, now, &mut ready).unwrap();
+    layout.spool.compact_at_next_cut();
+    layout.cut_all(0, &mut ready).unwrap();
+    let cuts = directory.path().join("cuts");
+    let text = std::fs::read_to_string(&cuts).unwrap();
+    let before_the_line = text.lines().count() - 1;
+    let text: String = text.split_inclusive('\n').take(before_the_line).collect();
+    std::fs::write(&cuts, text).unwrap();
+    drop(layout);
+    let (mut layout, waiting) = open(directory.path(), true);
+    assert!(waiting.is_empty());
+    let laid = layout.push(0, &payload(0, 1), 0, now, &mut Vec::new()).unwrap();
+    assert_eq!(laid.known, []);
+}
+
+/// A journal with one cursor, in memory or on disk with next to nothing kept in memory.
+fn journal(directory: Option<&Path>) -> (Journal, sluice_journal::Cursor) {
+    let spec = CursorSpec {
+        exporter: "parquet".to_owned(),
+        limits: Limits::default(),
+        on_full: OnFull::Refuse,
+    };
+    let (journal, mut cursors) = match directory {
+        None => Journal::memory("logs", vec![spec]),
+        Some(directory) => {
+            let settings = DiskSettings {
+                kept_bytes: 0,
+                ..DiskSettings::new(directory, Tenants::default())
+            };
+            let (journal, cursors, _) = Journal::disk("logs", vec![spec], settings).unwrap();
+            (journal, cursors)
+        }
+    };
+    (journal, cursors.remove(0))
+}
+
+async fn append(journal: &Journal, number: u64) {
+    let payload = payload(number, 3);
+    let space = journal.try_reserve(journal.cost(&payload)).unwrap();
+    let appended = journal.append(space, Arc::new(payload), None, Durability::Synced);
+    appended.persisted().await.unwrap();
+}
+
+/// Scenario: a queue in memory, and one on disk. The file of the second hour is on a device that is full when it is written; one of
+/// the others has been cut by then, one has not.
+/// Guarantees: without a restart every row is in one file at the destination, all items are settled as delivered, the failure is
+/// counted, and then it is said that nothing fails any more.
+#[tokio::test]
+async fn what_could_not_be_written_is_written_anew() {
+    const REQUESTS: u64 = 20;
+    for durable in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (out, spool) = (directory.path().join("out"), directory.path().join("spool"));
+        let queue = durable.then(|| directory.path().join("queue"));
+        let (journal, cursor) = journal(queue.as_deref());
+        let options = ParquetExporterOptions {
+            target: Target::Directory(out.clone()),
+            layout: LayoutSettings::default(),
+            max_uploads: 2,
+            max_spool_bytes: 1 << 30,
+            retry: RetrySettings {
+                initial_interval: Duration::from_millis(1),
+                ..RetrySettings::default()
+            },
+        };
+        let registry = Registry::default();
+        let exporter = ParquetExporter::new("parquet", options, &registry).unwrap();
+        let feed = Feed {
+            spool: spool.clone(),
+            numbers_go_on: durable,
+            max_bytes: u64::MAX,
+            max_items: u64::MAX,
+            max_requests: REQUESTS / 2,
+        };
+        let delivery = exporter.open(cursor, feed, &registry).unwrap();
+        let of_process = if durable { spool } else { spool.join("0") };
+        // Whatever the queue's first number is.
+        for first in 0..REQUESTS {
+            let name = format!("logs~dt=2025-11-21~hour=22~{first}.unfinished");
+            std::os::unix::fs::symlink("/dev/full", of_process.join(name)).unwrap();
+        }
+        for number in 0..REQUESTS {
+            append(&journal, number).await;
+        }
+        let run = tokio::spawn(delivery.run());
+        journal.drained().await;
+        journal.close();
+        run.await.unwrap();
+
+        let mut rows = Vec::new();
+        for hour in 21..24 {
+            let partition = out.join(format!("logs/dt=2025-11-21/hour={hour}"));
+            rows.extend(
+                names(&partition)
+                    .iter()
+                    .flat_map(|name| bodies(&partition.join(name))),
+            );
+        }
+        rows.sort();
+        let mut expected: Vec<String> = (0..REQUESTS)
+            .flat_map(|number| (0..3).map(move |hour| format!("{number}.{hour}")))
+            .collect();
+        expected.sort();
+        assert_eq!(rows, expected, "durable: {durable}");
+        let account = journal.reports(Instant::now())[0].total();
+        assert!(account.balanced());
+        assert_eq!((account.delivered, account.queued), (REQUESTS * 3, 0));
+        let metrics = registry.render();
+        let value = |name: &str| {
+            let line = metrics.lines().find(|line| line.starts_with(name)).unwrap();
+            line.rsplit_once(' ').unwrap().1.to_owned()
+        };
+        assert_eq!(value("sluice_parquet_failed_writes_total{"), "1");
+        assert_eq!(value("sluice_parquet_write_failing{"), "0");
+    }
+}
