@@ -19,13 +19,15 @@ pub enum Reason {
     DeltaOrder,
     /// A delta of a series for whose total there is no room.
     DeltaRoom,
+    /// A native histogram with custom buckets that came in 2.0, and the destination takes 1.0, which does not have them.
+    CustomBuckets,
     /// A rule of `write_relabel_configs` dropped all of its series.
     Relabel,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::Delta,
         Reason::Temporality,
         Reason::MetricName,
@@ -34,6 +36,7 @@ impl Reason {
         Reason::Scale,
         Reason::DeltaOrder,
         Reason::DeltaRoom,
+        Reason::CustomBuckets,
         Reason::Relabel,
     ];
 
@@ -49,6 +52,7 @@ impl Reason {
             Reason::Scale => "scale",
             Reason::DeltaOrder => "delta_order",
             Reason::DeltaRoom => "delta_room",
+            Reason::CustomBuckets => "custom_buckets",
             Reason::Relabel => "relabel",
         }
     }
@@ -77,6 +81,9 @@ impl Reason {
             Reason::DeltaRoom => {
                 "there are more series of deltas than totals are kept for: raise delta_to_cumulative.max_streams"
             }
+            Reason::CustomBuckets => {
+                "native histograms with custom buckets are not sent as 1.0: set protobuf_message to io.prometheus.write.v2.Request where the destination reads it"
+            }
             Reason::Relabel => "dropped by write_relabel_configs, as configured",
         }
     }
@@ -89,6 +96,13 @@ pub struct Dropped([u64; Reason::ALL.len()]);
 impl Dropped {
     pub(crate) fn add(&mut self, reason: Reason, points: u64) {
         self.0[reason as usize] += points;
+    }
+
+    pub(crate) fn add_all(&mut self, other: &Dropped) {
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(sum, more)| *sum += more);
     }
 
     /// How many for this reason.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod ten_million;
+mod through;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;

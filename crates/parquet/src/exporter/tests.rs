@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use prost::Message;
-use sluice_payload::{Payload, Signal, TenantId};
+use sluice_payload::{Payload, Signal, TenantId, WireFormat};
 
 use super::layout::{Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
 use super::partition::PartitionBy;
@@ -39,6 +39,7 @@ fn payload(number: u64, hours: u64) -> Payload {
     Payload {
         signal: Signal::Logs,
         body: Bytes::from(request.encode_to_vec()),
+        wire_format: WireFormat::Otlp,
         frame: None,
         items: hours,
         tenant: TenantId::DEFAULT,
