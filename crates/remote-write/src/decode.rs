@@ -54,9 +54,9 @@ pub(crate) const COUNTER: TypeNumber = 1;
 /// Where nothing is said.
 pub(crate) const UNKNOWN: TypeNumber = 0;
 
-/// Labels a series may have: what is read takes 100 bytes a label, 25 MiB of so many, and what is sent two or more. Nobody has a hundred.
+/// Labels a series may have: what is read takes 100 bytes a label, 50 MiB of so many, and what is sent two or more. Nobody has a hundred.
 /// Bodies of ours that are cut or converted are held to it too.
-pub(crate) const MAX_LABELS: usize = 262_144;
+pub(crate) const MAX_LABELS: usize = 524_288;
 
 /// Exemplars a series of one request may have; Prometheus sends one.
 const MAX_EXEMPLARS: usize = 1024;
@@ -133,7 +133,7 @@ fn push<T>(list: &mut Vec<T>, one: T, most: usize, problem: &'static str) -> Res
     Ok(())
 }
 
-const MANY_LABELS: &str = "it has more than 262,144 labels";
+const MANY_LABELS: &str = "it has more than 524,288 labels";
 const MANY_EXEMPLARS: &str = "it has more than 1,024 exemplars";
 const MANY_EXEMPLAR_LABELS: &str = "an exemplar has more than 128 labels";
 
