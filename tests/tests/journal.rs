@@ -169,6 +169,37 @@ async fn a_damaged_journal_is_verified_and_repaired() {
     gateway.stop().await;
 }
 
+/// Scenario: the volume of the queue fills up while the destination is down; then the destination comes back.
+/// Guarantees: the level of admission rises before anything is refused, because of the disk, and falls with what is delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_fills_up_raises_the_level() {
+    let volume = match Volume::mount(4) {
+        Ok(volume) => volume,
+        Err(reason) => return println!("skipped: cannot mount a small file system: {reason}"),
+    };
+    let sink = Sink::start().await;
+    sink.answer(|_| Answer::Http(503, None));
+    let never = "{warning: never, moderate: never, critical: never, emergency: never}";
+    let config = durable(&[("sink", &sink)], volume.path()).admission(&format!(
+        "budget: {never}, queue_bytes: {never}, queue_age: {never}, export_latency: {never}"
+    ));
+    let gateway = Gateway::start(&config).await;
+    let level = async || gateway.metrics().await.sum("sluice_admission_level", &[]);
+    let mut seeds = 0..10_000_u64;
+    while level().await == 0.0 {
+        let seed = seeds.next().expect("4 MiB are never full");
+        send(&gateway, seed..seed + 1).await;
+    }
+    gateway.says("cause=disk").await;
+    sink.answer(|_| Answer::Take);
+    gateway.settled().await;
+    eventually("the level falls", || async {
+        (level().await == 0.0).then_some(())
+    })
+    .await;
+    gateway.stop().await;
+}
+
 /// Scenario: the volume of the queue, smaller than a segment, fills up while the destination is down; then the destination
 /// comes back. Twice.
 /// Guarantees: on the full volume requests are refused over HTTP and gRPC with a delay, and `/ready` says so; the same

@@ -26,13 +26,15 @@
 //! **Tenants.** While more than one tenant holds bytes, none may take more than [`TENANT_FACTOR`] times what is left
 //! free: one that floods the gateway stops short of filling it, whatever it sends, and every other finds room
 //! (dynamic thresholds, after Choudhury and Hahne, 1998). A tenant that is alone has the whole budget, unless room is
-//! kept for those that come later ([`Budget::keep_room_for_tenants`]). A request that is over its tenant's share while
+//! kept for those that come later ([`Budget::keep_room_for_tenants`]). Tenants that flood at the same time hold bytes in
+//! proportion to their weights ([`Budget::set_weights`]). A request that is over its tenant's share while
 //! others of that tenant hold bytes waits for those: nobody else waits behind it or gives way to it.
 
 mod line;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::num::NonZeroU8;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
@@ -181,6 +183,8 @@ struct Inner {
     /// Whether a tenant that is alone leaves room for others.
     keeps_room: AtomicBool,
     tenants: Box<[AtomicU64]>,
+    /// The weights of the first tenants, once they are known; all others weigh 1.
+    weights: OnceLock<Box<[NonZeroU8]>>,
     /// Tenants that hold anything.
     active_tenants: AtomicUsize,
     line: Mutex<Line>,
@@ -207,6 +211,7 @@ impl Budget {
             has_tenants: AtomicBool::new(false),
             keeps_room: AtomicBool::new(false),
             tenants: (0..tenants.max(1)).map(|_| AtomicU64::new(0)).collect(),
+            weights: OnceLock::new(),
             active_tenants: AtomicUsize::new(0),
             line: Mutex::new(Line::default()),
         }))
@@ -256,6 +261,12 @@ impl Budget {
     /// destination that takes nothing, find a fifth of the budget free.
     pub fn keep_room_for_tenants(&self) {
         self.0.keeps_room.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on tenants that flood at the same time hold bytes in proportion to these weights, by tenant; those beyond them
+    /// weigh 1. Only the first call counts.
+    pub fn set_weights(&self, weights: impl IntoIterator<Item = NonZeroU8>) {
+        self.0.weights.get_or_init(|| weights.into_iter().collect());
     }
 
     /// Whether somebody waits: who holds bytes without using them should let go.
@@ -387,7 +398,8 @@ impl Budget {
             let mut free = inner.general.capacity() as i64 - used as i64;
             let mut held = inner.held_by(oldest.tenant);
             let fits = |free: i64, held| {
-                free >= oldest.bytes as i64 && !inner.exceeds_share(held, oldest.bytes, free as u64)
+                free >= oldest.bytes as i64
+                    && !inner.exceeds_share(oldest.tenant, held, oldest.bytes, free as u64)
             };
             for (_, waiter) in line.growing.range(age + 1..).rev().filter(waits) {
                 if fits(free, held) {
@@ -485,7 +497,7 @@ impl Inner {
     /// Whether `bytes` more are too many for a tenant while others hold something too, or room is kept for them.
     fn is_over_share(&self, lane: &Lane, tenant: usize, bytes: u64) -> bool {
         let free = lane.capacity().saturating_sub(lane.used.load(Ordering::Relaxed));
-        self.exceeds_share(self.held_by(tenant), bytes, free)
+        self.exceeds_share(tenant, self.held_by(tenant), bytes, free)
     }
 
     /// Whether a request of the growing line is over its tenant's share because of what others of that tenant hold that
@@ -497,12 +509,16 @@ impl Inner {
     }
 
     /// Whether `bytes` more are too many for a tenant that holds `held`, with `free` bytes left.
-    fn exceeds_share(&self, held: u64, bytes: u64, free: u64) -> bool {
+    fn exceeds_share(&self, tenant: usize, held: u64, bytes: u64, free: u64) -> bool {
         let is_alone = self.active_tenants.load(Ordering::Relaxed) <= 1;
         if held == 0 || is_alone && !self.keeps_room.load(Ordering::Relaxed) {
             return false;
         }
-        held + bytes > free.saturating_mul(TENANT_FACTOR)
+        let weights = self.weights.get();
+        let weight = weights
+            .and_then(|weights| weights.get(tenant))
+            .map_or(1, |weight| weight.get());
+        held + bytes > free.saturating_mul(TENANT_FACTOR * u64::from(weight))
     }
 }
 

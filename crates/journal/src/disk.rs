@@ -212,6 +212,7 @@ pub struct DiskReport {
 pub(crate) struct DiskSide {
     pub queue: Arc<Queue>,
     pub filesystem: Arc<dyn Filesystem>,
+    directory: PathBuf,
     pub clock: Arc<dyn Clock>,
     pub trouble: Mutex<Option<Trouble>>,
     pub stored_bytes: AtomicU64,
@@ -319,6 +320,7 @@ pub(crate) fn open(
     let side = DiskSide {
         queue: Arc::default(),
         filesystem: settings.filesystem,
+        directory: source.directory.clone(),
         clock: settings.clock,
         trouble: Mutex::new(None),
         stored_bytes: AtomicU64::new(0),
@@ -454,6 +456,11 @@ impl DiskSide {
         for mine in &self.readers {
             mine.let_go(first);
         }
+    }
+
+    /// What is free where its files are.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        self.filesystem.free_bytes(&self.directory)
     }
 
     pub fn report(&self, state: &mut State) -> DiskReport {

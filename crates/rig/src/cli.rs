@@ -56,6 +56,9 @@ struct LoadArgs {
     /// remote write /api/v1/write].
     #[arg(long)]
     path: Option<String>,
+    /// A header beside those of the protocol, such as X-Scope-OrgID=acme; may be given several times.
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
     /// How requests travel.
     #[arg(long, value_enum, default_value = "http")]
     protocol: Protocol,
@@ -124,6 +127,19 @@ fn think(text: &str) -> Result<(Duration, Duration), String> {
     Ok((units::duration(low)?, units::duration(high)?))
 }
 
+/// `NAME=VALUE`.
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let is_name = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    match is_name && value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        true => Ok((name.to_owned(), value.to_owned())),
+        false => Err("expected a header's NAME=VALUE of letters, digits and what can be printed".into()),
+    }
+}
+
 impl LoadArgs {
     fn plan(self) -> Plan {
         let mut spec = if self.mixed {
@@ -146,6 +162,7 @@ impl LoadArgs {
         Plan {
             target: self.target,
             path: self.path,
+            headers: self.headers,
             protocol: self.protocol,
             spec,
             encoding: self.encoding.unwrap_or(self.protocol.default_encoding()),

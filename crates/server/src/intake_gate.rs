@@ -1,5 +1,6 @@
 //! The gate in front of every body: the memory budget, a bounded wait, a refusal with a hint.
 
+use std::num::NonZeroU8;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +82,17 @@ impl Gate {
         Refusal::TooLarge(format!(
             "{never}; send smaller requests or raise the memory limit (memory_limiter.limit_mib)"
         ))
+    }
+
+    /// From now on tenants with these indices weigh so much beside one another in the budget, and all others 1
+    /// ([`Budget::set_weights`]).
+    pub fn set_weights(&self, weights: &[(usize, NonZeroU8)]) {
+        let tenants = weights.iter().map(|(tenant, _)| tenant + 1).max().unwrap_or(0);
+        let mut by_share = vec![NonZeroU8::MIN; shares(tenants).start];
+        for (tenant, weight) in weights {
+            by_share[shares(*tenant)].fill(*weight);
+        }
+        self.budget().set_weights(by_share);
     }
 
     /// Bytes of the budget that requests of the tenant with this index hold.

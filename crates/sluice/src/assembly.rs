@@ -124,7 +124,7 @@ impl Gateway {
         let sampler = Sampler::new(plan, machine, settings.memory_check_interval, &registry);
         let seed = u64::from(std::process::id());
         let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
-        if settings.receivers.values().any(receivers::has_shares) {
+        if settings.receivers.values().any(Receiver::has_shares) {
             budget.keep_room_for_tenants();
         }
 
@@ -145,6 +145,7 @@ impl Gateway {
         }
 
         let tenants = Tenants::default();
+        pressure::weigh(&settings.admission, &tenants, &gate);
         let shedder = pressure::shedder(&settings.admission, &tenants, &registry, seed);
         let mut pressure = Pressure::default();
 

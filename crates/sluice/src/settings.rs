@@ -131,12 +131,13 @@ impl Settings {
         if let Some(telemetry) = service.and_then(|service| service.get("telemetry")) {
             settings.telemetry = service::telemetry(telemetry, &mut report);
         }
-        if let Some(admission) = service.and_then(|service| service.get("admission")) {
-            settings.admission = admission::admission(admission, &mut report);
-        }
         let plan = pipelines::read(root, &mut report);
         for kind in Kind::ALL {
             settings.read_section(kind, root, &plan, &mut report);
+        }
+        if let Some(admission) = service.and_then(|service| service.get("admission")) {
+            let has_shares = settings.receivers.values().any(Receiver::has_shares);
+            settings.admission = admission::admission(admission, has_shares, &mut report);
         }
         pipelines::connect(&mut settings, root, plan, &mut report);
         settings.warnings = report.finish()?;

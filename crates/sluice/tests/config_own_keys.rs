@@ -149,6 +149,10 @@ fn admission_is_read() {
         ),
         ("{queue_agee: {}}", "did you mean \"queue_age\"?"),
         (
+            "{weights: {a: 2, b: 0}}",
+            "service.admission.weights.b: expected a whole number from 1 to 100; found 0",
+        ),
+        (
             "{mode: enforce, priority: {high: [a], low: [a]}}",
             "service.admission.priority.low: a is in high too",
         ),
@@ -156,11 +160,21 @@ fn admission_is_read() {
         let error = with(&format!("admission: {text}")).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");
     }
-    let warned = with("admission: {priority: {high: [a]}}").unwrap().warnings;
-    assert!(
-        warned
-            .iter()
-            .any(|warning| warning.message.contains("nothing is shed unless mode is enforce")),
-        "{warned:?}"
-    );
+    for (text, expected) in [
+        (
+            "{priority: {high: [a]}}",
+            "nothing is shed unless mode is enforce",
+        ),
+        ("{weights: {a: 2}}", "no receiver knows tenants before it reads"),
+    ] {
+        let warned = with(&format!("admission: {text}")).unwrap().warnings;
+        assert!(
+            warned.iter().any(|warning| warning.message.contains(expected)),
+            "{warned:?}"
+        );
+    }
+    let receiver = format!("{BOTH}, tenant: {{from_header: X-Scope-OrgID}}");
+    let weighed = settings(&receiver, "", "admission: {weights: {payments: 4}}").unwrap();
+    assert!(weighed.warnings.is_empty(), "{:?}", weighed.warnings);
+    assert_eq!(weighed.admission.weights["payments"].get(), 4);
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod overload;
 mod python_sdk;
 mod rust_sdk;
 

@@ -7,7 +7,7 @@ use sluice_tests::{Kind, python, run, script};
 
 use crate::Bench;
 
-fn sdk() -> PathBuf {
+pub fn sdk() -> PathBuf {
     python(env!("CARGO_TARGET_TMPDIR"), "requirements.txt")
 }
 

@@ -394,6 +394,37 @@ async fn a_flood_that_was_first_leaves_room() {
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
+/// Scenario: two tenants of weights 1 and 3 take piece after piece, in turn, while the oldest piece is given back whenever neither gets
+/// another.
+/// Guarantees: the one comes to hold three times what the other holds; a third finds what is left.
+#[test]
+fn shares_are_in_proportion_to_weights() {
+    const PIECE: u64 = 64 << 10;
+    let budget = Budget::new(160 * MIB);
+    let weight = |weight| NonZeroU8::new(weight).unwrap();
+    budget.set_weights([weight(1), weight(1), weight(3)]);
+    let (light, heavy, third) = (1, 2, 3);
+    let mut held = VecDeque::new();
+    let pieces = budget.usage().capacity / PIECE;
+    for _ in 0..20 * pieces {
+        let before = held.len();
+        for tenant in [light, heavy] {
+            held.extend(budget.visit(tenant).try_reserve(PIECE, EXPRESS_MAX_BYTES));
+        }
+        if held.len() == before {
+            held.pop_front();
+        }
+    }
+    // 4 : 12 : 1 of the general lane, the last being what is left.
+    let (light, heavy) = (budget.used_by(light), budget.used_by(heavy));
+    let near = |held: u64, expected: u64| held.abs_diff(expected) <= expected / 10;
+    assert!(
+        near(light, 150 * MIB * 4 / 17) && near(heavy, 150 * MIB * 12 / 17),
+        "{light} and {heavy}"
+    );
+    assert!(budget.visit(third).try_reserve(8 * MIB, 0).is_some());
+}
+
 /// Scenario: room is kept for tenants; one has a complete body and three growing ones that are its share together; so a
 /// younger request of another tenant has to wait too.
 /// Guarantees: the oldest gets what it needs from the youngest of its own tenant, and not from the other one.

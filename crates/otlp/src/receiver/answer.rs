@@ -43,16 +43,20 @@ pub(super) fn status(code: u32, message: &str, retry_after: Option<Duration>) ->
     int_field(&mut out, 1, u64::from(code));
     field(&mut out, 2, message.as_bytes());
     if let Some(delay) = retry_after {
-        // RetryInfo { retry_delay = 1: Duration { seconds = 1, nanos = 2 } }
-        let mut duration = Vec::new();
-        int_field(&mut duration, 1, delay.as_secs());
-        int_field(&mut duration, 2, u64::from(delay.subsec_nanos()));
-        let mut retry_info = Vec::new();
-        field(&mut retry_info, 1, &duration);
         let mut any = Vec::new();
         field(&mut any, 1, b"type.googleapis.com/google.rpc.RetryInfo");
-        field(&mut any, 2, &retry_info);
+        field(&mut any, 2, &retry_info(delay));
         field(&mut out, 3, &any);
     }
+    out.into()
+}
+
+/// `google.rpc.RetryInfo { retry_delay = 1: Duration { seconds = 1, nanos = 2 } }`.
+pub(super) fn retry_info(delay: Duration) -> Bytes {
+    let mut duration = Vec::new();
+    int_field(&mut duration, 1, delay.as_secs());
+    int_field(&mut duration, 2, u64::from(delay.subsec_nanos()));
+    let mut out = Vec::new();
+    field(&mut out, 1, &duration);
     out.into()
 }

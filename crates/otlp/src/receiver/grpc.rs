@@ -215,7 +215,14 @@ pub(super) fn failure(refusal: &Refusal) -> Response<ReplyBody> {
     match refusal {
         Refusal::Busy { retry_after, .. } => {
             let details = answer::status(code::UNAVAILABLE, &message, Some(*retry_after));
-            trailers_only(code::UNAVAILABLE, &message, Some(details))
+            let mut response = trailers_only(code::UNAVAILABLE, &message, Some(details));
+            // The SDK for Python looks for the hint nowhere else.
+            insert_binary(
+                response.headers_mut(),
+                "google.rpc.retryinfo-bin",
+                &answer::retry_info(*retry_after),
+            );
+            response
         }
         // Without RetryInfo: "do not retry" (G2).
         Refusal::TooLarge(_) => trailers_only(code::RESOURCE_EXHAUSTED, &message, None),
@@ -244,12 +251,16 @@ pub(super) fn trailers_only(code: u32, message: &str, details: Option<Bytes>) ->
         headers.insert("grpc-message", value);
     }
     if let Some(details) = details {
-        let encoded = base64::engine::general_purpose::STANDARD_NO_PAD.encode(details);
-        if let Ok(value) = HeaderValue::from_str(&encoded) {
-            headers.insert("grpc-status-details-bin", value);
-        }
+        insert_binary(headers, "grpc-status-details-bin", &details);
     }
     response
+}
+
+fn insert_binary(headers: &mut HeaderMap, name: &'static str, value: &[u8]) {
+    let encoded = base64::engine::general_purpose::STANDARD_NO_PAD.encode(value);
+    if let Ok(value) = HeaderValue::from_str(&encoded) {
+        headers.insert(name, value);
+    }
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<ReplyBody> {

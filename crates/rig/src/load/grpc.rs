@@ -24,6 +24,7 @@ pub(crate) struct GrpcExchange {
     target: String,
     uri: String,
     encoding: Encoding,
+    headers: Vec<(String, String)>,
     connection: Option<http2::SendRequest<Full<Bytes>>>,
 }
 
@@ -33,6 +34,7 @@ impl GrpcExchange {
             target: plan.target.clone(),
             uri: format!("http://{}{}", plan.target, plan.spec.signal.grpc_path()),
             encoding: plan.encoding,
+            headers: plan.headers.clone(),
             connection: Some(connection),
         }
     }
@@ -52,6 +54,9 @@ impl GrpcExchange {
             .header("te", "trailers");
         if self.encoding != Encoding::Identity {
             request = request.header("grpc-encoding", self.encoding.name());
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
         }
         let request = request.body(Full::new(message)).map_err(|error| wrong(&error))?;
         let mut response = connection

@@ -41,8 +41,13 @@ impl HttpExchange {
             Encoding::Identity => String::new(),
             encoding => format!("Content-Encoding: {}\r\n", encoding.name()),
         };
+        let more = plan
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"));
+        let more: String = more.collect();
         let head = format!(
-            "POST {} HTTP/1.1\r\nHost: {}\r\n{headers}{encoding}Content-Length: ",
+            "POST {} HTTP/1.1\r\nHost: {}\r\n{headers}{encoding}{more}Content-Length: ",
             plan.path.as_deref().unwrap_or(path),
             plan.target
         );

@@ -84,6 +84,8 @@ pub struct Plan {
     pub target: String,
     /// Path of requests over HTTP, where it is not OTLP's for the signal, or /api/v1/write.
     pub path: Option<String>,
+    /// Headers beside those of the protocol, such as a tenant's.
+    pub headers: Vec<(String, String)>,
     /// How requests travel.
     pub protocol: Protocol,
     /// What is in them, for the first sender; see [`Plan::spec_of`].
@@ -112,6 +114,7 @@ impl Default for Plan {
         Plan {
             target: "127.0.0.1:4318".into(),
             path: None,
+            headers: Vec::new(),
             protocol: Protocol::Http,
             spec: Spec::gateway(Signal::Metrics),
             encoding: Encoding::Identity,

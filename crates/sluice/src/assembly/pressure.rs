@@ -1,14 +1,17 @@
 //! How the gateway is doing: what the shedder and the metrics are told.
 
+use std::num::NonZeroU8;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sluice_admission::{Budget, GuardSettings, Origin, Priority, Signals, Tracker};
 use sluice_journal::Journal;
 use sluice_payload::Tenants;
-use sluice_server::{ShedSettings, Shedder};
+use sluice_server::{Gate, ShedSettings, Shedder};
 use sluice_telemetry::{Registry, Sample};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::settings::{Admission, AdmissionMode};
 
@@ -17,6 +20,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// How often where nothing is held, nothing waits and no export was slow: what comes next begins without a backlog.
 const IDLE_LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a disk is asked how full it is: it fills in minutes, and asking costs a thread's turn.
+const ASK_DISKS_EVERY: Duration = Duration::from_secs(1);
 
 /// A destination is judged by its latency from so many attempts of late on.
 const LEAST_ATTEMPTS: f64 = 5.0;
@@ -40,6 +46,17 @@ pub(super) struct Destination {
 /// Where the durations of an exporter's requests are kept.
 pub(super) fn tracker() -> Arc<Tracker> {
     Arc::new(Tracker::new(&GuardSettings::default().tracker))
+}
+
+/// Gives tenants the weights in the memory budget that the configuration names.
+pub(super) fn weigh(admission: &Admission, tenants: &Tenants, gate: &Gate) {
+    let of = |(name, weight): (&String, &NonZeroU8)| {
+        Some((tenants.intern_sent(name.as_bytes())?.index(), *weight))
+    };
+    let weights: Vec<_> = admission.weights.iter().filter_map(of).collect();
+    if !weights.is_empty() {
+        gate.set_weights(&weights);
+    }
 }
 
 /// The shedder that the configuration asks for.
@@ -73,12 +90,13 @@ pub(super) fn shedder(
 }
 
 impl Pressure {
-    /// What the gateway feels now.
-    fn signals(&self, budget: &Budget) -> (Signals, u64) {
+    /// What the gateway feels now, with a disk as full as that.
+    fn signals(&self, budget: &Budget, disk: f64) -> (Signals, u64) {
         let usage = budget.usage();
         let now = Instant::now();
         let mut signals = Signals {
             budget: usage.used as f64 / usage.capacity.max(1) as f64,
+            disk,
             ..Signals::default()
         };
         for journal in &self.journals {
@@ -104,10 +122,16 @@ impl Pressure {
         mut stop: watch::Receiver<bool>,
     ) {
         let mut stopped = std::pin::pin!(stop.wait_for(|stop| *stop));
+        let mut disks = Disks::new(
+            self.journals
+                .iter()
+                .filter(|journal| journal.disk_report().is_some()),
+        );
         loop {
-            let (signals, backlog) = self.signals(&budget);
+            let (signals, backlog) = self.signals(&budget, disks.filled());
             shedder.observe(signals, backlog);
-            let is_idle = signals == Signals::default();
+            let (disk, idle) = (signals.disk, Signals::default());
+            let is_idle = signals == Signals { disk, ..idle };
             let pause = if is_idle { IDLE_LOOK_EVERY } else { LOOK_EVERY };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -137,5 +161,49 @@ impl Pressure {
                 }
             }
         });
+    }
+}
+
+/// How full the disks of queues are. Asked on threads of its own: a disk may hang, and is then as full as it was.
+struct Disks {
+    journals: Arc<[Journal]>,
+    asked: tokio::time::Instant,
+    /// The bits of the last answer.
+    filled: Arc<AtomicU64>,
+    asking: Option<JoinHandle<()>>,
+}
+
+impl Disks {
+    fn new<'a>(journals: impl Iterator<Item = &'a Journal>) -> Self {
+        let mut disks = Self {
+            journals: journals.cloned().collect(),
+            asked: tokio::time::Instant::now(),
+            filled: Arc::default(),
+            asking: None,
+        };
+        disks.ask();
+        disks
+    }
+
+    /// The fullest one, as of the last answer; asks again when it is time.
+    fn filled(&mut self) -> f64 {
+        let is_answered = self.asking.as_ref().is_none_or(JoinHandle::is_finished);
+        if is_answered && self.asked.elapsed() >= ASK_DISKS_EVERY {
+            self.ask();
+        }
+        f64::from_bits(self.filled.load(Ordering::Relaxed))
+    }
+
+    fn ask(&mut self) {
+        if self.journals.is_empty() {
+            return;
+        }
+        self.asked = tokio::time::Instant::now();
+        let (journals, filled) = (self.journals.clone(), self.filled.clone());
+        self.asking = Some(tokio::task::spawn_blocking(move || {
+            // What cannot be asked says so when it is written.
+            let shares = journals.iter().filter_map(|journal| journal.disk_filled()?.ok());
+            filled.store(shares.fold(0.0, f64::max).to_bits(), Ordering::Relaxed);
+        }));
     }
 }

@@ -16,8 +16,8 @@ use sluice_telemetry::Registry;
 use sluice_wire::Depth;
 
 use crate::settings::{
-    self, ComponentId, Extension, Htpasswd, JsonMode, OtlpReceiver, Receiver, Settings, TenantFrom,
-    TlsVersion, Validation,
+    self, ComponentId, Extension, Htpasswd, JsonMode, OtlpReceiver, Settings, TenantFrom, TlsVersion,
+    Validation,
 };
 
 /// An HTTP connection without requests is kept this long: longer than the 60 s at which SDKs send
@@ -30,15 +30,6 @@ pub(super) struct Listening {
     pub tls: Option<ServerTls>,
     pub connection: ConnectionSettings,
     pub service: ReceiverSettings,
-}
-
-/// Whether the tenants of this receiver have shares of the memory budget.
-pub(super) fn has_shares(receiver: &Receiver) -> bool {
-    match receiver {
-        Receiver::Otlp(otlp) => otlp.tenant.as_ref().is_some_and(TenantFrom::is_in_head),
-        Receiver::RemoteWrite(receiver) => receiver.tenant.as_ref().is_some_and(TenantFrom::is_in_head),
-        Receiver::Nop => false,
-    }
 }
 
 /// How a receiver tells tenants apart, if it does.

@@ -1,12 +1,16 @@
 //! `service.admission`: when the gateway is under pressure, and what it does then. Our own key.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU8;
 
 use serde::{Deserialize, Deserializer, de};
 use sluice_admission::{SignalThresholds, Steps};
 use sluice_config::{Node, Report, parse_duration};
 
 use super::scope::Scope;
+
+/// More would leave others less than a four-hundredth of the budget.
+const MOST_WEIGHT: NonZeroU8 = NonZeroU8::new(100).expect("it is not zero");
 
 /// What admission levels are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -32,6 +36,8 @@ pub struct Admission {
     pub high: Vec<String>,
     /// Tenants that are shed first.
     pub low: Vec<String>,
+    /// How much of the memory budget tenants may hold beside one another; 1 for all others.
+    pub weights: BTreeMap<String, NonZeroU8>,
 }
 
 #[derive(Deserialize, Default)]
@@ -41,8 +47,10 @@ struct RawAdmission {
     budget: RawSteps<Share>,
     queue_bytes: RawSteps<Share>,
     queue_age: RawSteps<Age>,
+    disk: RawSteps<Share>,
     export_latency: RawSteps<Age>,
     priority: Priorities,
+    weights: BTreeMap<String, u8>,
 }
 
 #[derive(Deserialize, Default)]
@@ -144,8 +152,8 @@ impl<T: Copy> RawSteps<T> {
     }
 }
 
-/// Reads `service.admission`.
-pub(super) fn admission(node: &Node, report: &mut Report) -> Admission {
+/// Reads `service.admission`; `has_shares` is whether tenants have shares of the memory budget.
+pub(super) fn admission(node: &Node, has_shares: bool, report: &mut Report) -> Admission {
     let mut scope = Scope {
         node,
         path: "service.admission",
@@ -161,13 +169,13 @@ pub(super) fn admission(node: &Node, report: &mut Report) -> Admission {
         budget: raw.budget.over(defaults.budget, share, "budget", &mut scope),
         queue_bytes: (raw.queue_bytes).over(defaults.queue_bytes, share, "queue_bytes", &mut scope),
         queue_age_seconds: (raw.queue_age).over(defaults.queue_age_seconds, age, "queue_age", &mut scope),
+        disk: raw.disk.over(defaults.disk, share, "disk", &mut scope),
         export_latency_seconds: raw.export_latency.over(
             defaults.export_latency_seconds,
             age,
             "export_latency",
             &mut scope,
         ),
-        ..defaults
     };
     let Priorities { high, low } = raw.priority;
     let first: BTreeSet<&String> = high.iter().collect();
@@ -183,10 +191,27 @@ pub(super) fn admission(node: &Node, report: &mut Report) -> Admission {
             "has no effect: nothing is shed unless mode is enforce",
         );
     }
+    if !has_shares && !raw.weights.is_empty() {
+        scope.warn(
+            &["weights"],
+            "has no effect: no receiver knows tenants before it reads; set its tenant.from_header or tenant.from_auth",
+        );
+    }
+    let mut weights = BTreeMap::new();
+    for (tenant, weight) in raw.weights {
+        match NonZeroU8::new(weight).filter(|weight| *weight <= MOST_WEIGHT) {
+            Some(weight) => drop(weights.insert(tenant, weight)),
+            None => scope.error(
+                &["weights", &tenant],
+                format!("expected a whole number from 1 to {MOST_WEIGHT}; found {weight}"),
+            ),
+        }
+    }
     Admission {
         mode: raw.mode,
         signals,
         high,
         low,
+        weights,
     }
 }

@@ -29,6 +29,18 @@ pub enum Receiver {
     Nop,
 }
 
+impl Receiver {
+    /// Whether the tenants of this receiver have shares of the memory budget.
+    pub fn has_shares(&self) -> bool {
+        let tenant = match self {
+            Self::Otlp(otlp) => otlp.tenant.as_ref(),
+            Self::RemoteWrite(receiver) => receiver.tenant.as_ref(),
+            Self::Nop => None,
+        };
+        tenant.is_some_and(TenantFrom::is_in_head)
+    }
+}
+
 /// The `otlp` receiver. At least one protocol is there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtlpReceiver {
