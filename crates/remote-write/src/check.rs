@@ -8,12 +8,16 @@ use crate::to_otlp::check_histogram;
 /// What an item takes beside its labels, at least, in whatever it is written as: keys, lengths, value and time.
 const ITEM_BYTES: u64 = 64;
 
-/// Checks a request, and says what is in it.
+/// What a label takes beside its texts: keys and lengths.
+const LABEL_BYTES: usize = 8;
+
+/// Checks a request, and says what is in it, and what it comes to [written out](written_out).
 ///
 /// # Errors
 /// When the body is no request of its version, or no receiver may take it.
-pub fn check(version: Version, body: &[u8]) -> Result<Taken, Invalid> {
+pub fn check(version: Version, body: &[u8]) -> Result<(Taken, u64), Invalid> {
     let mut taken = Taken::default();
+    let mut written_out = 0u64;
     each_series(version, body, |series| {
         for histogram in &series.histograms {
             check_histogram(histogram)?;
@@ -21,9 +25,16 @@ pub fn check(version: Version, body: &[u8]) -> Result<Taken, Invalid> {
         taken.samples += series.samples.len() as u64;
         taken.histograms += series.histograms.len() as u64;
         taken.exemplars += series.exemplars.len() as u64;
+        let labels = series
+            .labels
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + LABEL_BYTES);
+        let items = series.samples.len() + series.histograms.len() + series.exemplars.len();
+        let one = labels.sum::<usize>() as u64 + ITEM_BYTES;
+        written_out = written_out.saturating_add(one.saturating_mul(items as u64));
         Ok(())
     })?;
-    Ok(taken)
+    Ok((taken, written_out))
 }
 
 /// Bytes that the labels of a request have when they are written out for each of its samples, as OTLP does, and with them what a
@@ -115,10 +126,14 @@ mod tests {
         for (format, version) in [(RemoteWrite::V1, Version::V1), (RemoteWrite::V2, Version::V2)] {
             let mut generator = Generator::remote_write(Spec::gateway(Signal::Metrics), format);
             let request = generator.next_request();
-            let taken = check(version, &request.body).unwrap();
+            let (taken, checked) = check(version, &request.body).unwrap();
             assert_eq!(taken.points(), u64::from(request.items));
             let (otlp, _) = to_otlp(version, &request.body).unwrap();
             let expected = written_out(version, &request.body);
+            assert!(
+                checked.abs_diff(expected) < expected / 3,
+                "{checked} and {expected}"
+            );
             let otlp = otlp.len() as u64;
             assert!(
                 otlp <= expected && expected <= 2 * otlp,

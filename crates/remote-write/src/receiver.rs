@@ -238,13 +238,14 @@ impl Inner {
             mut body, mut permit, ..
         } = received;
         let wanted = self.intake.formats(Signal::Metrics);
-        let bytes = heavy(body.len(), || written_out(version, &body)).await;
-        if bytes > self.settings.limits.max_bytes.saturating_mul(MOST_WRITTEN_OUT) {
-            return Err(Refusal::TooLarge(format!(
+        let most = self.settings.limits.max_bytes.saturating_mul(MOST_WRITTEN_OUT);
+        let held_to = |bytes: u64| match bytes > most {
+            false => Ok(bytes),
+            true => Err(Refusal::TooLarge(format!(
                 "the labels of the request, written out for each of its samples, are more than {MOST_WRITTEN_OUT} times \
                  max_request_body_size; send fewer series at once"
-            )));
-        }
+            ))),
+        };
         let received_at = Instant::now();
         let payload = |wire_format, body, items, permit| Payload {
             signal: Signal::Metrics,
@@ -262,6 +263,8 @@ impl Inner {
         let mut offer = Offer::default();
         let mut taken = Taken::default();
         if wanted.otlp {
+            // Before anything of it is written out.
+            let bytes = held_to(heavy(body.len(), || written_out(version, &body)).await)?;
             let mut own = visit.reserve(bytes.max(body.len() as u64)).await?;
             let (otlp, mapped) = heavy(body.len(), || to_otlp(version, &body)).await.map_err(bad)?;
             let needed = otlp.capacity() as u64;
@@ -273,7 +276,9 @@ impl Inner {
             offer.otlp = Some(payload(WireFormat::Otlp, otlp.into(), mapped.points(), own));
         }
         if wanted.as_it_came {
-            let checked = heavy(body.len(), || check(version, &body)).await.map_err(bad)?;
+            let checked = heavy(body.len(), || check(version, &body)).await;
+            let (checked, bytes) = checked.map_err(bad)?;
+            held_to(bytes)?;
             taken = Taken {
                 left_out_exemplars: taken.left_out_exemplars,
                 ..checked

@@ -458,12 +458,21 @@ fn what_the_exporter_is_configured_to_do_is_done() {
 #[test]
 fn formats_in_turn_keep_their_order() {
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+    use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
     use opentelemetry_proto::tonic::metrics::v1::{
         Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
     };
     use prost::Message;
     let otlp = |value: f64| {
-        let point = NumberDataPoint {
+        let attribute = |n: u32| KeyValue {
+            key: "n".to_owned(),
+            value: Some(AnyValue {
+                value: Some(any_value::Value::StringValue(format!("value {n}"))),
+            }),
+            ..KeyValue::default()
+        };
+        let point = |n: u32| NumberDataPoint {
+            attributes: vec![attribute(n)],
             time_unix_nano: 1_000_000,
             value: Some(number_data_point::Value::AsDouble(value)),
             ..NumberDataPoint::default()
@@ -471,7 +480,7 @@ fn formats_in_turn_keep_their_order() {
         let metric = |n: u32| Metric {
             name: format!("m{n}"),
             data: Some(metric::Data::Gauge(Gauge {
-                data_points: vec![point.clone()],
+                data_points: vec![point(n)],
             })),
             ..Metric::default()
         };
@@ -488,7 +497,12 @@ fn formats_in_turn_keep_their_order() {
     };
     let straight = |version, value: f64| {
         let series: Vec<_> = (0..50)
-            .map(|n| one(&[("__name__", &format!("m{n}"))], value))
+            .map(|n| {
+                one(
+                    &[("__name__", &format!("m{n}")), ("n", &format!("value {n}"))],
+                    value,
+                )
+            })
             .collect();
         request(version, &series)
     };
