@@ -15,7 +15,7 @@ use sluice_journal::{
     Cursor, CursorSpec, DiskSettings, Durability, Journal, Limits, OnFull, Settled, SyncPolicy,
 };
 use sluice_loadgen::{Generator, Signal, Spec};
-use sluice_payload::{Payload, TenantId, Tenants};
+use sluice_payload::{Payload, TenantId, Tenants, WireFormat};
 use tokio::runtime::{Builder, Runtime};
 
 /// A usual request of an SDK: some 8 KB.
@@ -37,6 +37,7 @@ fn payload(body: &Bytes) -> Arc<Payload> {
     Arc::new(Payload {
         signal: sluice_payload::Signal::Logs,
         body: body.clone(),
+        wire_format: WireFormat::Otlp,
         frame: None,
         items: ITEMS.into(),
         tenant: TenantId::DEFAULT,

@@ -10,7 +10,7 @@ use sluice_admission::{Budget, GuardSettings, Tracker};
 use sluice_client::Slices;
 use sluice_journal::{CursorSpec, Journal, Limits, OnFull};
 use sluice_loadgen::Signal;
-use sluice_payload::{Payload, TenantId};
+use sluice_payload::{Payload, TenantId, WireFormat};
 use sluice_pipeline::{
     AckLevel, Batch, BatchSettings, DeliverySettings, Export, Exporter, Intake, RetrySettings, Route, Sizer,
     Verdict, deliver,
@@ -80,6 +80,7 @@ impl BatchPath {
             ack: AckLevel::Accepted,
             passing_through: Vec::new(),
             block_for: Duration::ZERO,
+            straight: false,
         };
         Self {
             signal,
@@ -99,6 +100,7 @@ impl BatchPath {
         let payload = Payload {
             signal: self.signal,
             body,
+            wire_format: WireFormat::Otlp,
             frame: None,
             items,
             tenant: TenantId::DEFAULT,

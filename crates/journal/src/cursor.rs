@@ -117,7 +117,7 @@ mod tests {
 
     use bytes::Bytes;
     use sluice_admission::Budget;
-    use sluice_payload::{Signal, TenantId};
+    use sluice_payload::{Signal, TenantId, WireFormat};
     use sluice_telemetry::DropReason;
 
     use super::*;
@@ -127,6 +127,7 @@ mod tests {
         Arc::new(Payload {
             signal: Signal::Logs,
             body: Bytes::from_static(b"x"),
+            wire_format: WireFormat::Otlp,
             frame: None,
             items,
             tenant: TenantId::DEFAULT,

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use sluice_payload::{Payload, Signal, TenantId};
+use sluice_payload::{Payload, Signal, TenantId, WireFormat};
 use sluice_pipeline::{Intake, NotTaken, Taken, kind};
 use sluice_server::{
     Authenticator, BodyLimits, Entered, Gate, Peer, Received, Refusal, ReplyBody, Serve, Shedder, Tenancy,
@@ -257,6 +257,7 @@ impl Inner {
         }
         let payload = Payload {
             signal,
+            wire_format: WireFormat::Otlp,
             body,
             frame,
             items: scan.items,

@@ -30,7 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluice_admission::Jitter;
-use sluice_journal::{Cursor, Entry};
+use sluice_journal::{Cursor, Entry, Settled};
+use sluice_payload::WireFormat;
 use sluice_pipeline::RetrySettings;
 use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
 use tokio::sync::{Notify, Semaphore};
@@ -368,6 +369,11 @@ impl Delivery {
         let mut next = Some(first);
         let (mut bytes, mut all) = (0, false);
         while let Some(entry) = next.take() {
+            if entry.payload.wire_format != WireFormat::Otlp {
+                self.give_up(&entry);
+                next = self.next_at_once().await;
+                continue;
+            }
             bytes += entry.payload.body.len();
             self.taken.bytes += entry.payload.body.len() as u64;
             self.taken.items += entry.payload.items;
@@ -381,16 +387,37 @@ impl Delivery {
             if all || bytes >= TURN_BYTES {
                 break;
             }
-            tokio::select! {
-                biased;
-                entry = self.cursor.next() => next = entry,
-                () = std::future::ready(()) => {}
-            }
+            next = self.next_at_once().await;
         }
         if all {
             self.taken = Taken::default();
         }
         (entries, all)
+    }
+
+    /// What is in the queue already.
+    async fn next_at_once(&mut self) -> Option<Entry> {
+        tokio::select! {
+            biased;
+            entry = self.cursor.next() => entry,
+            () = std::future::ready(()) => None,
+        }
+    }
+
+    /// Gives up a payload of remote write. Receivers put none into this queue; but one on disk may have some that were there before
+    /// the exporter, and where its position in it is lost, it begins with those.
+    fn give_up(&self, entry: &Entry) {
+        let items = entry.payload.items;
+        tracing::error!(
+            exporter = self.shared.exporter.0.id,
+            items,
+            "dropped a payload of remote write that was meant for the exporters this pipeline had before"
+        );
+        self.cursor.settle(&[Settled {
+            seq: entry.seq,
+            delivered: 0,
+            dropped: Some((DropReason::PayloadFault, items)),
+        }]);
     }
 
     fn send_ready(&mut self) {

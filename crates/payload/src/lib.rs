@@ -8,8 +8,10 @@ mod encoding;
 mod payload;
 mod signal;
 mod tenant;
+mod wire_format;
 
 pub use encoding::{Encoding, UnknownEncoding};
 pub use payload::{Frame, Payload};
 pub use signal::Signal;
 pub use tenant::{MAX_TENANT_NAME_BYTES, MAX_TENANTS, TenantId, Tenants};
+pub use wire_format::WireFormat;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use sluice_admission::Permit;
 
-use crate::{Encoding, Signal, TenantId};
+use crate::{Encoding, Signal, TenantId, WireFormat};
 
 /// The compressed frame a payload came in, kept while it still says the same as the body.
 #[derive(Debug, Clone)]
@@ -21,11 +21,13 @@ pub struct Frame {
 pub struct Payload {
     /// What it carries.
     pub signal: Signal,
-    /// Validated `Export*ServiceRequest` bytes, not compressed.
+    /// Which message `body` is.
+    pub wire_format: WireFormat,
+    /// A validated request, not compressed.
     pub body: Bytes,
     /// The frame the body came in, if it was compressed, is unedited, and somebody may reuse it.
     pub frame: Option<Frame>,
-    /// Data points, log records, spans or profiles in `body`.
+    /// Data points, log records, spans or profiles in `body`; of remote write, samples and native histograms.
     pub items: u64,
     /// Whose it is.
     pub tenant: TenantId,

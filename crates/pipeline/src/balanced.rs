@@ -200,7 +200,7 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use sluice_payload::Signal;
+    use sluice_payload::{Signal, WireFormat};
 
     use super::*;
     use crate::Part;
@@ -260,6 +260,7 @@ mod tests {
             parts: vec![Part {
                 body: Bytes::from_static(b"x"),
                 items: 1,
+                wire_format: WireFormat::Otlp,
                 frame: None,
             }],
         }

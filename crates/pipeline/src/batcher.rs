@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use sluice_admission::Permit;
 use sluice_journal::Entry;
-use sluice_payload::{Payload, Signal};
-use sluice_wire::{Kind, Limit};
+use sluice_payload::{Payload, Signal, WireFormat};
+use sluice_wire::{Kind, Limit, REMOTE_WRITE_1, REMOTE_WRITE_2, halve_remote_write};
 use tokio::time::Instant;
 
 use crate::{Batch, Exporter, Owner, Part, RoutedPart};
@@ -160,7 +160,7 @@ impl Tracked {
         }
         let items = self.batch.items();
         let Some(pieces) = (items > 1)
-            .then(|| cut(signal, &self.batch.parts[0], Limit::Items(items.div_ceil(2))))
+            .then(|| halved(signal, &self.batch.parts[0], items))
             .flatten()
         else {
             return Err(self);
@@ -181,6 +181,22 @@ impl Tracked {
     }
 }
 
+/// A part of so many items in two pieces; `None` when it stays one.
+fn halved(signal: Signal, part: &Part, items: u64) -> Option<Vec<Part>> {
+    let fields = match part.wire_format {
+        WireFormat::Otlp => return cut(signal, part, Limit::Items(items.div_ceil(2))),
+        WireFormat::RemoteWrite1 => REMOTE_WRITE_1,
+        WireFormat::RemoteWrite2 => REMOTE_WRITE_2,
+    };
+    let piece = |(body, items)| Part {
+        body,
+        wire_format: part.wire_format,
+        items,
+        frame: None,
+    };
+    Some(halve_remote_write(fields, &part.body)?.map(piece).into())
+}
+
 /// Splits a part; `None` when it stays one piece.
 fn cut(signal: Signal, part: &Part, limit: Limit) -> Option<Vec<Part>> {
     match sluice_wire::split(kind(signal), &part.body, limit) {
@@ -190,6 +206,7 @@ fn cut(signal: Signal, part: &Part, limit: Limit) -> Option<Vec<Part>> {
                 .map(|piece| Part {
                     items: piece.items,
                     body: piece.chain.to_bytes(),
+                    wire_format: WireFormat::Otlp,
                     frame: None,
                 })
                 .collect(),
@@ -248,6 +265,7 @@ impl Batcher {
         let whole = Part {
             body: payload.body.clone(),
             items: payload.items,
+            wire_format: payload.wire_format,
             frame: payload.frame.clone(),
         };
         let source = Source::new(entry.seq, payload);
@@ -261,8 +279,12 @@ impl Batcher {
         }
     }
 
-    /// The limit a part breaks all by itself, if any.
+    /// The limit a part breaks all by itself, if any. A request of remote write breaks none: it is sent in several requests
+    /// anyway, of which the exporter knows the right size.
     fn limit(&self, part: &Part) -> Option<Limit> {
+        if part.wire_format != WireFormat::Otlp {
+            return None;
+        }
         let max = self.settings.max_size.unwrap_or(u64::MAX);
         match self.settings.sizer {
             Sizer::Items if part.items > max => Some(Limit::Items(max)),
@@ -351,6 +373,7 @@ mod tests {
         let payload = Payload {
             signal: Signal::Logs,
             body: logs(items),
+            wire_format: WireFormat::Otlp,
             frame: None,
             items: items as u64,
             tenant: TenantId::DEFAULT,
@@ -472,6 +495,46 @@ mod tests {
         batcher.push(entry(0, 1), Instant::now(), &mut ready);
         batcher.push(entry(1, 1), Instant::now(), &mut ready);
         assert_eq!(items(&ready), [[(0, 1)], [(1, 1)]]);
+    }
+
+    /// Scenario: a request of remote write with nine series, of both versions, where a batch may have three items; it is halved again and again.
+    /// Guarantees: it is one batch, since its exporter knows how much to send at once; halves are of the same format and end at one series.
+    #[test]
+    fn remote_write_is_halved_and_not_cut() {
+        let of_1 = b"\x0a\x02\x12\x00".repeat(9);
+        let of_2 = [&b"\x22\x00"[..], &b"\x2a\x02\x12\x00".repeat(9)].concat();
+        for (wire_format, body) in [(WireFormat::RemoteWrite1, of_1), (WireFormat::RemoteWrite2, of_2)] {
+            let settings = BatchSettings {
+                max_size: Some(3),
+                ..Default::default()
+            };
+            let mut batcher = Batcher::new(Signal::Metrics, settings, 10);
+            let mut ready = Vec::new();
+            let payload = Payload {
+                signal: Signal::Metrics,
+                wire_format,
+                body: body.into(),
+                items: 9,
+                ..Arc::into_inner(entry(0, 0).payload).unwrap()
+            };
+            let entry = Entry {
+                seq: 0,
+                payload: Arc::new(payload),
+                full: false,
+            };
+            batcher.push(entry, Instant::now(), &mut ready);
+            batcher.flush(&mut ready);
+            assert_eq!(items(&ready), [[(0, 9)]]);
+            let mut singles = 0;
+            while let Some(tracked) = ready.pop() {
+                assert_eq!(tracked.batch.parts[0].wire_format, wire_format);
+                match tracked.halve() {
+                    Ok((head, tail)) => ready.extend([head, tail]),
+                    Err(single) => singles += single.batch.items(),
+                }
+            }
+            assert_eq!(singles, 9);
+        }
     }
 
     /// Scenario: halving again and again.

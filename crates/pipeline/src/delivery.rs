@@ -153,6 +153,7 @@ pub async fn deliver(
         }
         tokio::select! {
             entry = cursor.next() => match entry {
+                Some(entry) if !delivery.exporter.takes(entry.payload.wire_format) => delivery.give_up(&entry),
                 Some(entry) => {
                     let full = entry.full;
                     batcher.push(entry, Instant::now(), &mut ready);

@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice_payload::{Encoding, Frame, Signal};
+use sluice_payload::{Encoding, Frame, Signal, WireFormat};
 
 use crate::RoutedPart;
 
 /// A run of payload slices that becomes one export request. Laid end to end, the bodies of the
-/// parts are one valid `Export*ServiceRequest`.
+/// parts are one valid `Export*ServiceRequest`, for exporters that [take](Exporter::takes) nothing else.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// What it carries.
@@ -22,8 +22,10 @@ pub struct Batch {
 /// One payload, or one piece of a split payload, in a batch.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// `Export*ServiceRequest` bytes, not compressed.
+    /// A whole request, not compressed.
     pub body: Bytes,
+    /// Which message `body` is.
+    pub wire_format: WireFormat,
     /// Items in `body`.
     pub items: u64,
     /// The compressed frame that says the same as `body`, if there is one.
@@ -91,6 +93,11 @@ pub type Export<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 pub trait Exporter: Send + Sync + 'static {
     /// Sends `batch` once. Never retries by itself, never panics, and returns within its time-out.
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a>;
+
+    /// Whether it reads bodies of this format; every exporter reads OTLP.
+    fn takes(&self, format: WireFormat) -> bool {
+        format == WireFormat::Otlp
+    }
 
     /// Makes ready what it can of the batch that will be exported next, while those before it are under way.
     fn prepare<'a>(&'a self, _: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

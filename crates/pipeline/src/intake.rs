@@ -44,6 +44,8 @@ pub struct Route {
     pub passing_through: Vec<Arc<dyn Exporter>>,
     /// How long a payload waits for room in the journal at least (`block_on_overflow`), whatever its own patience.
     pub block_for: Duration,
+    /// Every exporter reads remote write as it came: it is not turned into OTLP for them.
+    pub straight: bool,
 }
 
 impl std::fmt::Debug for Route {
@@ -61,6 +63,33 @@ pub enum NotTaken {
     NoPipeline,
     /// Taken, and then given up by an exporter that could not deliver it in time: try again.
     NotDelivered(DropReason, u64),
+}
+
+/// One request, in as many formats as [`Intake::formats`] asks for; each holds the same items.
+#[derive(Debug, Default)]
+pub struct Offer {
+    /// As OTLP.
+    pub otlp: Option<Payload>,
+    /// As it came, where that is remote write: for the pipelines that take it straight.
+    pub as_it_came: Option<Payload>,
+}
+
+impl Offer {
+    /// The one that pipelines take: straight ones read both.
+    fn shared(self) -> [Option<Arc<Payload>>; 2] {
+        let [otlp, as_it_came] = [self.otlp, self.as_it_came].map(|payload| payload.map(Arc::new));
+        let straight = as_it_came.or_else(|| otlp.clone());
+        [otlp, straight]
+    }
+}
+
+/// What the pipelines of a signal want a request of remote write as.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Formats {
+    /// Some as OTLP.
+    pub otlp: bool,
+    /// Some as it came.
+    pub as_it_came: bool,
 }
 
 /// What was taken, and what of it the destinations rejected for good (ack level `delivered` only).
@@ -93,6 +122,15 @@ impl Intake {
         !self.routes[signal as usize].is_empty()
     }
 
+    /// What this signal's pipelines want a request of remote write as; neither where there is none.
+    pub fn formats(&self, signal: Signal) -> Formats {
+        let routes = &self.routes[signal as usize];
+        Formats {
+            otlp: routes.iter().any(|route| !route.straight),
+            as_it_came: routes.iter().any(|route| route.straight),
+        }
+    }
+
     /// Whether a compressed frame of `encoding` may be of use, to an exporter or to a journal.
     pub fn keeps_frames(&self, signal: Signal, encoding: Encoding) -> bool {
         self.routes[signal as usize].iter().any(|route| {
@@ -102,7 +140,7 @@ impl Intake {
         })
     }
 
-    /// Puts a payload into every pipeline of its signal, all or none, and waits as long as their
+    /// Puts a payload of OTLP into every pipeline of its signal, all or none, and waits as long as their
     /// ack level says. `patience` is how long the request may wait for room in all of them together.
     ///
     /// # Errors
@@ -122,19 +160,41 @@ impl Intake {
         patience: Duration,
         turn: T,
     ) -> Result<Taken, NotTaken> {
-        let routes = &*self.routes[payload.signal as usize];
-        if routes.is_empty() {
+        let signal = payload.signal;
+        let offer = Offer {
+            otlp: Some(payload),
+            as_it_came: None,
+        };
+        self.take_offer(signal, offer, patience, turn).await
+    }
+
+    /// The same of a request of this signal in several formats.
+    ///
+    /// # Errors
+    /// [`NotTaken`], of which [`NotTaken::NoPipeline`] also where a format that a pipeline needs is missing.
+    pub async fn take_offer<T>(
+        &self,
+        signal: Signal,
+        offer: Offer,
+        patience: Duration,
+        turn: T,
+    ) -> Result<Taken, NotTaken> {
+        let payloads = offer.shared();
+        let routes = &*self.routes[signal as usize];
+        let of = |route: &Route| payloads[usize::from(route.straight)].as_ref();
+        let wanted = || routes.iter().filter_map(move |route| Some((route, of(route)?)));
+        if routes.is_empty() || wanted().count() < routes.len() {
             return Err(NotTaken::NoPipeline);
         }
-        if payload.items == 0 {
+        if wanted().all(|(_, payload)| payload.items == 0) {
             // Nothing to deliver, nothing to account for (C9: no empty envelopes).
             return Ok(Taken::default());
         }
         let mut turn = Some(turn);
         let mut spaces = Vec::with_capacity(routes.len());
         let asked = Instant::now();
-        for route in routes {
-            let cost = route.journal.cost(&payload);
+        for (route, payload) in wanted() {
+            let cost = route.journal.cost(payload);
             let space = match route.journal.try_reserve(cost) {
                 Ok(space) => space,
                 // Space already reserved in other journals is kept meanwhile: the wait is bounded.
@@ -163,12 +223,11 @@ impl Intake {
                 (Some(confirm), Some(delivered))
             }
         };
-        let payload = Arc::new(payload);
         // Journals on disk may refuse yet; those in memory take what was reserved, and so come last. With two on disk, one may
         // take what the other refuses: the client sends it again, and it is in the first one twice.
         let mut on_disk = Vec::new();
         for durable in [true, false] {
-            for (route, space) in routes.iter().zip(&mut spaces) {
+            for ((route, payload), space) in wanted().zip(&mut spaces) {
                 if route.journal.is_durable() != durable {
                     continue;
                 }
@@ -190,8 +249,12 @@ impl Intake {
                 appended.persisted().await.map_err(refused)?;
             }
         }
-        let is_light = payload.permit.as_ref().is_some_and(Permit::is_of_a_light_tenant);
-        drop((confirm, payload, turn));
+        let permit = payloads
+            .iter()
+            .flatten()
+            .find_map(|payload| payload.permit.as_ref());
+        let is_light = permit.is_some_and(Permit::is_of_a_light_tenant);
+        drop((confirm, payloads, turn));
         if !is_light {
             give_way(routes).await;
         }
@@ -250,7 +313,7 @@ mod tests {
     use bytes::Bytes;
     use sluice_admission::Budget;
     use sluice_journal::{Cursor, CursorSpec, Limits, OnFull, Settled};
-    use sluice_payload::TenantId;
+    use sluice_payload::{TenantId, WireFormat};
 
     use super::*;
 
@@ -260,6 +323,7 @@ mod tests {
         Payload {
             signal: Signal::Logs,
             body: Bytes::from_static(&[0; PAYLOAD_BYTES]),
+            wire_format: WireFormat::Otlp,
             frame: None,
             items: 1,
             tenant: TenantId::DEFAULT,
@@ -281,8 +345,56 @@ mod tests {
             ack: AckLevel::Accepted,
             passing_through: Vec::new(),
             block_for: Duration::ZERO,
+            straight: false,
         };
         (Intake::new([(Signal::Logs, route)]), journal, cursors.remove(0))
+    }
+
+    /// Scenario: a receiver of remote write feeds a pipeline that takes it straight and one that does not; offers in both formats, as OTLP
+    /// alone, and as it came alone.
+    /// Guarantees: each pipeline gets its format; OTLP does for both; where a format is missing nothing is taken.
+    #[tokio::test]
+    async fn each_pipeline_gets_its_format() {
+        let pipelines: Vec<_> = (0..2).map(|_| pipeline()).collect();
+        let routes = pipelines
+            .iter()
+            .zip([true, false])
+            .map(|((intake, _, _), straight)| {
+                let route = intake.routes[Signal::Logs as usize][0].clone();
+                (Signal::Logs, Route { straight, ..route })
+            });
+        let intake = Intake::new(routes);
+        let both = Formats {
+            otlp: true,
+            as_it_came: true,
+        };
+        assert_eq!(intake.formats(Signal::Logs), both);
+        assert_eq!(intake.formats(Signal::Metrics), Formats::default());
+        let came = || Payload {
+            wire_format: WireFormat::RemoteWrite2,
+            ..payload()
+        };
+        for (offer, taken) in [
+            ((Some(payload()), Some(came())), true),
+            ((Some(payload()), None), true),
+            ((None, Some(came())), false),
+        ] {
+            let (otlp, as_it_came) = offer;
+            let offer = Offer { otlp, as_it_came };
+            let result = intake.take_offer(Signal::Logs, offer, Duration::ZERO, ()).await;
+            assert_eq!(result.is_ok(), taken);
+        }
+        let mut got = Vec::new();
+        for (_, journal, mut cursor) in pipelines {
+            journal.close();
+            let mut formats = Vec::new();
+            while let Some(entry) = cursor.next().await {
+                formats.push(entry.payload.wire_format);
+            }
+            got.push(formats);
+        }
+        let otlp = WireFormat::Otlp;
+        assert_eq!(got, [[WireFormat::RemoteWrite2, otlp], [otlp, otlp]]);
     }
 
     /// An exporter that needs so many turns for a payload, beside the one in which it gets it.

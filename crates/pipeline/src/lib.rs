@@ -24,6 +24,6 @@ pub use batcher::{BatchSettings, Sizer, contiguous, kind};
 pub use delivery::{DeliverySettings, LEAVING_GRACE, deliver};
 pub use exporter::{Batch, Export, Exporter, Part, Verdict};
 pub use gate::{FIRST_PROBE, MAX_PAYLOAD_FAULTS_IN_A_ROW, MAX_PROBE_INTERVAL};
-pub use intake::{AckLevel, Intake, NotTaken, Route, Taken};
+pub use intake::{AckLevel, Formats, Intake, NotTaken, Offer, Route, Taken};
 pub use retry::RetrySettings;
 pub use routed::{Blame, Owner, Routed, RoutedPart, Sent};

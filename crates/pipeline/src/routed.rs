@@ -195,6 +195,7 @@ impl Routed {
                     let piece = Part {
                         body: share.body.clone(),
                         items: share.items,
+                        wire_format: part.wire_format,
                         frame: None,
                     };
                     pieces[share.to].push((index, piece));

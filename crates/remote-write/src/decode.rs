@@ -1,7 +1,7 @@
 //! Reading remote write: both versions into series, strictly.
 
-mod v1;
-mod v2;
+pub(crate) mod v1;
+pub(crate) mod v2;
 
 use sluice_wire::Field;
 
@@ -24,6 +24,27 @@ pub struct Invalid {
     pub problem: &'static str,
 }
 
+/// How much a request held.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Float samples.
+    pub samples: u64,
+    /// Native histograms.
+    pub histograms: u64,
+    /// Exemplars.
+    pub exemplars: u64,
+    /// Exemplars that are not taken: OTLP has no place for those of a series without a sample.
+    pub left_out_exemplars: u64,
+}
+
+impl Taken {
+    /// Data points they became.
+    #[must_use]
+    pub fn points(&self) -> u64 {
+        self.samples + self.histograms
+    }
+}
+
 /// What 2.0 calls the type of a metric, by its number; 0 where nothing is said. The numbers of 1.0's metadata are the same.
 pub(crate) type TypeNumber = u64;
 
@@ -32,6 +53,16 @@ pub(crate) const COUNTER: TypeNumber = 1;
 
 /// Where nothing is said.
 pub(crate) const UNKNOWN: TypeNumber = 0;
+
+/// Labels a series may have: what is read takes 100 bytes a label, 50 MiB of so many, and what is sent two or more. Nobody has a hundred.
+/// Bodies of ours that are cut or converted are held to it too.
+pub(crate) const MAX_LABELS: usize = 524_288;
+
+/// Exemplars a series of one request may have; Prometheus sends one.
+const MAX_EXEMPLARS: usize = 1024;
+
+/// Labels an exemplar may have: with a character each they are what OpenMetrics allows.
+const MAX_EXEMPLAR_LABELS: usize = 128;
 
 /// One series.
 #[derive(Debug, Default)]
@@ -45,6 +76,8 @@ pub(crate) struct Series<'a> {
     pub kind: TypeNumber,
     pub help: &'a str,
     pub unit: &'a str,
+    /// Room for the references of 2.0.
+    refs: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,6 +123,19 @@ impl<'a> Series<'a> {
         Ok(())
     }
 }
+
+/// Appends one more, of which there may be so many.
+fn push<T>(list: &mut Vec<T>, one: T, most: usize, problem: &'static str) -> Result<(), &'static str> {
+    if list.len() >= most {
+        return Err(problem);
+    }
+    list.push(one);
+    Ok(())
+}
+
+const MANY_LABELS: &str = "it has more than 524,288 labels";
+const MANY_EXEMPLARS: &str = "it has more than 1,024 exemplars";
+const MANY_EXEMPLAR_LABELS: &str = "an exemplar has more than 128 labels";
 
 /// Sorts labels by name; those without a value count as absent.
 fn sort_labels(labels: &mut Vec<(&str, &str)>) -> Result<(), &'static str> {

@@ -21,13 +21,15 @@ pub enum Reason {
     DeltaRoom,
     /// A delta of an exponential histogram whose count is not that of its buckets.
     Histogram,
+    /// A native histogram with custom buckets that came in 2.0, and the destination takes 1.0, which does not have them.
+    CustomBuckets,
     /// A rule of `write_relabel_configs` dropped all of its series.
     Relabel,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 11] = [
         Reason::Delta,
         Reason::Temporality,
         Reason::MetricName,
@@ -37,6 +39,7 @@ impl Reason {
         Reason::DeltaOrder,
         Reason::DeltaRoom,
         Reason::Histogram,
+        Reason::CustomBuckets,
         Reason::Relabel,
     ];
 
@@ -53,6 +56,7 @@ impl Reason {
             Reason::DeltaOrder => "delta_order",
             Reason::DeltaRoom => "delta_room",
             Reason::Histogram => "histogram",
+            Reason::CustomBuckets => "custom_buckets",
             Reason::Relabel => "relabel",
         }
     }
@@ -84,6 +88,9 @@ impl Reason {
             Reason::Histogram => {
                 "exponential histograms of delta temporality whose count is not that of their buckets are not added: correct the sender"
             }
+            Reason::CustomBuckets => {
+                "native histograms with custom buckets are not sent as 1.0: set protobuf_message to io.prometheus.write.v2.Request where the destination reads it"
+            }
             Reason::Relabel => "dropped by write_relabel_configs, as configured",
         }
     }
@@ -96,6 +103,13 @@ pub struct Dropped([u64; Reason::ALL.len()]);
 impl Dropped {
     pub(crate) fn add(&mut self, reason: Reason, points: u64) {
         self.0[reason as usize] += points;
+    }
+
+    pub(crate) fn add_all(&mut self, other: &Dropped) {
+        self.0
+            .iter_mut()
+            .zip(other.0)
+            .for_each(|(sum, more)| *sum += more);
     }
 
     /// How many for this reason.

@@ -1,17 +1,20 @@
-//! From OTLP bytes to bodies that are ready to be sent.
+//! From OTLP bytes, and from remote write as it came, to bodies that are ready to be sent.
 
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use sluice_client::Compression;
+use sluice_payload::WireFormat;
 use sluice_relabel::Rules;
 
 use crate::body::{Format, Lanes};
 use crate::cumulative::{Change, Cumulative, Fault, TotalsFile};
+use crate::decode::Version;
 use crate::dropped::Reason;
 use crate::mapping::Mapping;
 use crate::relabelled::Relabelled;
 use crate::snappy;
+use crate::through::Through;
 use crate::transcode::{Outcome, Sink, Transcoder};
 use crate::v1::{self, V1};
 use crate::v2::V2;
@@ -52,10 +55,11 @@ impl Default for EncoderSettings {
     }
 }
 
-/// Turns OTLP metrics into remote-write bodies.
+/// Turns OTLP metrics into remote-write bodies, and hands remote write through.
 #[derive(Debug)]
 pub struct Encoder {
     transcoder: Transcoder,
+    through: Through,
     cumulative: Cumulative,
     relabelled: Relabelled,
     writer: Writer,
@@ -90,6 +94,7 @@ impl Encoder {
         let (lanes, max, metadata) = (settings.lanes, settings.max_body_bytes, settings.metadata);
         let adds_up = settings.mapping.delta_to_cumulative;
         Self {
+            through: Through::new(&settings.mapping.external_labels),
             transcoder: Transcoder::new(settings.mapping),
             cumulative: Cumulative::new(settings.max_delta_series, settings.totals.filter(|_| adds_up)),
             relabelled: Relabelled::new(settings.relabel),
@@ -141,23 +146,32 @@ impl Encoder {
 
     /// The bodies for an OTLP metrics request, which is `parts` laid end to end, and what came of its points.
     pub fn encode(&mut self, parts: &[&[u8]]) -> (Lanes, Outcome) {
+        let parts: Vec<_> = parts.iter().map(|part| (WireFormat::Otlp, *part)).collect();
+        self.encode_all(&parts)
+    }
+
+    /// The bodies for parts of a batch in the order they came in, of which those of OTLP that follow each other are one request, and
+    /// each of remote write is one.
+    pub fn encode_all(&mut self, parts: &[(WireFormat, &[u8])]) -> (Lanes, Outcome) {
         self.begin();
+        let out = self.format().version();
         let mut steps = Steps {
             transcoder: &mut self.transcoder,
+            through: &mut self.through,
             cumulative: &mut self.cumulative,
             relabelled: &mut self.relabelled,
         };
         let made = match &mut self.writer {
             Writer::V1(writer) => {
-                let outcome = steps.run(parts, writer);
+                let outcome = steps.run(parts, out, writer);
                 (writer.finish(), outcome)
             }
             Writer::V1Zstd(writer) => {
-                let outcome = steps.run(parts, writer);
+                let outcome = steps.run(parts, out, writer);
                 (writer.finish(), outcome)
             }
             Writer::V2(writer) => {
-                let outcome = steps.run(parts, writer);
+                let outcome = steps.run(parts, out, writer);
                 (writer.finish(), outcome)
             }
         };
@@ -181,16 +195,30 @@ impl Encoder {
 /// What series go through before they are written.
 struct Steps<'e> {
     transcoder: &'e mut Transcoder,
+    through: &'e mut Through,
     cumulative: &'e mut Cumulative,
     relabelled: &'e mut Relabelled,
 }
 
 impl Steps<'_> {
-    fn run(&mut self, parts: &[&[u8]], writer: &mut impl Sink) -> Outcome {
+    fn run(&mut self, parts: &[(WireFormat, &[u8])], out: Version, writer: &mut impl Sink) -> Outcome {
         let mut relabelled = self.relabelled.before(writer);
-        let mut outcome = self
-            .transcoder
-            .run(parts, &mut self.cumulative.before(&mut relabelled));
+        let mut outcome = Outcome::default();
+        for parts in parts.chunk_by(|(a, _), (b, _)| a == b) {
+            let version = match parts[0].0 {
+                WireFormat::Otlp => {
+                    let parts: Vec<&[u8]> = parts.iter().map(|(_, body)| *body).collect();
+                    let mut totals = self.cumulative.before(&mut relabelled);
+                    outcome.add(&self.transcoder.run(&parts, &mut totals));
+                    continue;
+                }
+                WireFormat::RemoteWrite1 => Version::V1,
+                WireFormat::RemoteWrite2 => Version::V2,
+            };
+            for (_, body) in parts {
+                outcome.add(&self.through.run(version, body, out, &mut relabelled));
+            }
+        }
         let [out_of_order, no_room, invalid] = self.cumulative.end();
         for (reason, points) in [
             (Reason::DeltaOrder, out_of_order),
@@ -288,15 +316,17 @@ mod tests {
             };
             let mut encoder = Encoder::new(settings.clone());
             encoder.begin();
+            let first = [(WireFormat::Otlp, &first[..])];
             let mut steps = Steps {
                 transcoder: &mut encoder.transcoder,
+                through: &mut encoder.through,
                 cumulative: &mut encoder.cumulative,
                 relabelled: &mut encoder.relabelled,
             };
             match &mut encoder.writer {
-                Writer::V1(writer) => steps.run(&[&first], writer),
-                Writer::V1Zstd(writer) => steps.run(&[&first], writer),
-                Writer::V2(writer) => steps.run(&[&first], writer),
+                Writer::V1(writer) => steps.run(&first, format.version(), writer),
+                Writer::V1Zstd(writer) => steps.run(&first, format.version(), writer),
+                Writer::V2(writer) => steps.run(&first, format.version(), writer),
             };
             let (lanes, outcome) = encoder.encode(&[&second]);
             let (want, want_outcome) = Encoder::new(settings).encode(&[&second]);

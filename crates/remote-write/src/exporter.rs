@@ -1,4 +1,4 @@
-//! Sends OTLP metrics as remote write.
+//! Sends OTLP metrics as remote write, and remote write as it came.
 //!
 //! A batch is encoded once, into one list of bodies for each lane. Lanes go at the same time, the bodies of a lane one after
 //! another, so that **the samples of a series arrive in the order they came in**: a series is always in the same lane, a
@@ -38,6 +38,7 @@ use sluice_client::{
     AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, EgressPermit, Phase, SendError,
     Sign, Slices,
 };
+use sluice_payload::WireFormat;
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::{Gauge, Registry};
 use tokio::task::JoinSet;
@@ -298,13 +299,14 @@ impl RemoteWriteExporter {
     async fn encode(&self, batch: &Batch, mut room: EgressPermit) -> Result<Pending, Verdict> {
         let inner = &self.0;
         let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
+        let formats: Vec<WireFormat> = batch.parts.iter().map(|part| part.wire_format).collect();
         let mut encoder = inner.encoder.clone().lock_owned().await;
         encoder.set_format(inner.format());
         let off_reactor =
             encoder.waits_for_a_file() || inner.has_several_cores && batch.bytes() >= OFF_REACTOR_FROM_BYTES;
         let work = move || {
-            let slices: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
-            let encoded = encoder.encode(&slices);
+            let bodies = parts.iter().map(|part| &part[..]);
+            let encoded = encoder.encode_all(&formats.into_iter().zip(bodies).collect::<Vec<_>>());
             (parts, encoded, encoder.take_changes(), encoder.take_faults())
         };
         let (parts, (mut lanes, outcome), changes, faults) = if off_reactor {
@@ -448,6 +450,10 @@ impl Inner {
 impl Exporter for RemoteWriteExporter {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
         Box::pin(self.send(batch))
+    }
+
+    fn takes(&self, _: WireFormat) -> bool {
+        true
     }
 
     fn prepare<'a>(&'a self, batch: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -15,6 +15,9 @@ pub(crate) const METRIC_NAME: &str = "__name__";
 /// Label names kept between requests. A sender that makes up keys costs the time to make names again, not memory.
 const MAX_NAMES: usize = 16_384;
 
+/// Bytes of those names, each of which is kept three times.
+const MAX_NAME_BYTES: usize = 4 << 20;
+
 /// A label's name, and what it looks like on the wire.
 #[derive(Debug)]
 pub(crate) struct LabelName {
@@ -66,12 +69,21 @@ impl LabelName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct NameId(u32);
 
+impl NameId {
+    /// The index.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// The label names made so far, by the keys they were made from.
 #[derive(Debug)]
 pub(crate) struct Names {
     rule: LabelNames,
     by_key: HashMap<Box<str>, Option<NameId>>,
     names: Vec<LabelName>,
+    /// Bytes of the keys.
+    bytes: usize,
 }
 
 impl Names {
@@ -84,6 +96,7 @@ impl Names {
             },
             by_key: HashMap::new(),
             names: Vec::new(),
+            bytes: 0,
         }
     }
 
@@ -97,6 +110,7 @@ impl Names {
             },
             by_key: HashMap::new(),
             names: Vec::new(),
+            bytes: 0,
         }
     }
 
@@ -109,6 +123,7 @@ impl Names {
             self.names.push(LabelName::of_key(&text, key));
             NameId(self.names.len() as u32 - 1)
         });
+        self.bytes += key.len();
         self.by_key.insert(key.into(), id);
         id
     }
@@ -119,12 +134,13 @@ impl Names {
 
     /// Whether it has grown beyond its limit and is to be cleared, with all plans that refer to it.
     pub fn is_full(&self) -> bool {
-        self.by_key.len() > MAX_NAMES
+        self.by_key.len() > MAX_NAMES || self.bytes > MAX_NAME_BYTES
     }
 
     pub fn clear(&mut self) {
         self.by_key.clear();
         self.names.clear();
+        self.bytes = 0;
     }
 }
 
@@ -256,6 +272,15 @@ impl Block {
             .map(|entry| (&*entry.label.name, &*entry.label.value))
     }
 
+    /// Names and ranks of all labels.
+    fn sources(&self) -> impl Iterator<Item = (&str, u8, Source)> {
+        let entries = (0..).zip(&self.entries);
+        entries.map(|(index, entry)| {
+            let rank = if entry.label.wins { 1 } else { 3 };
+            (&*entry.label.name, rank, Source::Entry(index))
+        })
+    }
+
     /// The plan for data points with these keys; `None` when there is none yet.
     #[inline]
     pub fn find_plan(&mut self, keys: &[NameId], extra: Extra) -> Option<usize> {
@@ -343,6 +368,15 @@ pub(crate) enum Slot {
     Point(u32),
 }
 
+/// Where a label comes from. Of several labels with one name the one of the lowest rank counts.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Name,
+    Extra,
+    Entry(u32),
+    Point(u32),
+}
+
 /// How the labels of a series are laid end to end in order: for one block, one list of attribute keys.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -382,6 +416,11 @@ impl Plan {
         self.extra
     }
 
+    /// Whether it is the one for these keys.
+    pub fn is_for(&self, keys: &[NameId]) -> bool {
+        *self.keys == *keys
+    }
+
     /// Whether every attribute of a data point has its label in the series.
     #[inline]
     pub fn takes_all(&self) -> bool {
@@ -396,24 +435,26 @@ impl Plan {
         labels: &[(u32, NameId)],
         extra: Extra,
     ) -> Self {
-        // Of several labels with one name the first in this order counts.
-        enum Source {
-            Name,
-            Extra,
-            Entry(u32),
-            Point(u32),
-        }
         let mut sources = vec![(METRIC_NAME, 0, Source::Name)];
         if extra != Extra::None {
             sources.push((extra.name(), 0, Source::Extra));
         }
-        for (index, entry) in block.entries.iter().enumerate() {
-            let rank = if entry.label.wins { 1 } else { 3 };
-            sources.push((&entry.label.name, rank, Source::Entry(index as u32)));
-        }
+        sources.extend(block.sources());
         for (index, name) in labels {
             sources.push((&names.get(*name).text, 2, Source::Point(*index)));
         }
+        Self::lay(block, keys, extra, sources)
+    }
+
+    /// A series whose labels are all its own, by these names in the order they come in, the metric's name too; and those of the
+    /// block that it has not got.
+    pub fn of_series(block: &Block, names: &Names, keys: &[NameId]) -> Self {
+        let own = (0..).zip(keys);
+        let own = own.map(|(index, name)| (&*names.get(*name).text, 2, Source::Point(index)));
+        Self::lay(block, keys, Extra::None, block.sources().chain(own).collect())
+    }
+
+    fn lay(block: &Block, keys: &[NameId], extra: Extra, mut sources: Vec<(&str, u8, Source)>) -> Self {
         sources.sort_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)));
         sources.dedup_by(|later, first| later.0 == first.0);
         let mut plan = Plan {

@@ -9,6 +9,7 @@
 //! - All samples of a series go through one lane, in the order they came in.
 
 mod body;
+mod check;
 mod cumulative;
 mod decode;
 mod dropped;
@@ -25,19 +26,21 @@ mod relabelled;
 mod rewrite;
 mod snappy;
 mod text;
+mod through;
 mod to_otlp;
 mod transcode;
 mod v1;
 mod v2;
 
 pub use body::{Body, Format, Lanes, Written};
+pub use check::{check, written_out};
 pub use cumulative::TotalsFile;
-pub use decode::{Invalid, Version};
+pub use decode::{Invalid, Taken, Version};
 pub use dropped::{Dropped, Reason};
 pub use encoder::{Encoder, EncoderSettings};
 pub use exporter::{ExporterError, RemoteWriteExporter, RemoteWriteExporterOptions};
 pub use mapping::{Mapping, Promote};
 pub use names::Strategy;
 pub use receiver::{PATH, ReceiverSettings, RemoteWriteService};
-pub use to_otlp::{Taken, to_otlp};
+pub use to_otlp::to_otlp;
 pub use transcode::Outcome;

@@ -24,6 +24,9 @@ const MAX_OWN_BYTES: usize = 64 << 10;
 /// The numbers of points' labels begin here, so that they are never those of [`Label`](crate::labels::Label).
 const FIRST_SERIAL: u64 = 1 << 63;
 
+/// And those of a second list from here on.
+const APART: u64 = 1 << 62;
+
 /// An attribute and the label made of it.
 #[derive(Debug, Default)]
 struct Recent {
@@ -86,6 +89,14 @@ pub(crate) struct PointLabels {
 }
 
 impl PointLabels {
+    /// Like the default one, with other numbers for its labels than that has.
+    pub fn apart() -> Self {
+        Self {
+            serial: APART,
+            ..Self::default()
+        }
+    }
+
     /// Begins the next point.
     #[inline]
     pub fn begin(&mut self) {

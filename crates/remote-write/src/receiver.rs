@@ -1,16 +1,18 @@
-//! Receives remote write 1.0 and 2.0 and passes it on as OTLP metrics.
+//! Receives remote write 1.0 and 2.0 and passes it on: as it came to pipelines of which every exporter reads that, as OTLP metrics
+//! to others.
 //!
 //! | request | answer |
 //! |---|---|
 //! | taken | 204; in 2.0 with the three `*-Written` headers |
 //! | another media type, message or encoding | 415, before the body is read |
-//! | not valid, or holding what OTLP cannot say | 400 with the reason; nothing of it is taken |
+//! | not valid, or holding what OTLP cannot say where it has to be OTLP | 400 with the reason; nothing of it is taken |
 //! | no room for now | 503 with `Retry-After`, before the body is read where that is known |
-//! | larger than the limit | 413 |
+//! | larger than the limit, or its labels when they are written out for each sample | 413 |
 //! | wrong path, method, credentials | 404, 405, 401 |
 //!
 //! All of a request is taken, or nothing: a sender that is answered with an error can send it again as it is.
 
+mod held_metadata;
 mod metrics;
 
 use std::sync::Arc;
@@ -21,22 +23,28 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use sluice_payload::{Encoding, Payload, Signal, TenantId};
-use sluice_pipeline::{Intake, NotTaken};
+use sluice_payload::{Encoding, Payload, Signal, TenantId, WireFormat};
+use sluice_pipeline::{Intake, NotTaken, Offer};
 use sluice_server::{
     Authenticator, BodyLimits, Coding, Entered, Gate, Peer, Received, Refusal, ReplyBody, Serve, Shedder,
     Tenancy, Visit, check_head, drain, heavy, receive,
 };
 use sluice_telemetry::Registry;
 
-use crate::decode::Version;
+use crate::check::{check, written_out};
+use crate::decode::{Invalid, Taken, Version};
 use crate::exporter::WRITTEN;
-use crate::to_otlp::{Taken, to_otlp};
+use crate::to_otlp::to_otlp;
 
+use held_metadata::HeldMetadata;
 use metrics::Metrics;
 
 /// Where requests go.
 pub const PATH: &str = "/api/v1/write";
+
+/// The labels of a request, written out for each of its samples, may be so many times as large as the largest body: a request of 2.0 is
+/// some nine times smaller than that, and of the largest only hostile ones come near it.
+const MOST_WRITTEN_OUT: u64 = 4;
 
 /// How a listener receives.
 #[derive(Debug, Clone)]
@@ -65,6 +73,7 @@ struct Inner {
     gate: Gate,
     intake: Intake,
     metrics: Metrics,
+    held_metadata: HeldMetadata,
     /// What the shedder calls the requests.
     method: String,
 }
@@ -79,6 +88,7 @@ impl RemoteWriteService {
             gate,
             intake,
             metrics,
+            held_metadata: HeldMetadata::default(),
         }))
     }
 }
@@ -190,13 +200,16 @@ impl Inner {
         let received = receive(body, length, coding, &mut visit, &self.settings.limits).await?;
         entered.iter_mut().for_each(Entered::received);
         let wire_bytes = received.wire_bytes;
-        let (payload, taken) = self.translate(version, *tenant, received, &mut visit).await?;
+        let (offer, mut taken) = self.offer(version, *tenant, received, &mut visit).await?;
         if taken.points() == 0 {
+            // Exemplars without any sample: there is no payload for them to be in.
+            taken.exemplars = 0;
             return Ok(taken);
         }
-        let bytes = payload.retained_bytes();
+        let payloads = [&offer.otlp, &offer.as_it_came].into_iter().flatten();
+        let bytes: u64 = payloads.map(Payload::retained_bytes).sum();
         self.intake
-            .take(payload, visit.patience())
+            .take_offer(Signal::Metrics, offer, visit.patience(), visit.into_turn())
             .await
             .map_err(|not| match not {
                 NotTaken::Refused(message) => self.gate.busy(bytes, message, "queue_full"),
@@ -207,44 +220,89 @@ impl Inner {
                     "not_delivered",
                 ),
             })?;
-        self.metrics.accepted(taken.points(), wire_bytes);
+        self.metrics.accepted(&taken, wire_bytes);
         // A 204 has no place for words: the hint that OTLP clients get is left out.
         entered.and_then(Entered::answered);
         Ok(taken)
     }
 
-    /// The same as OTLP, under a permit of its own size.
-    async fn translate(
+    /// The request in the formats that its pipelines want, each under a permit of its own size.
+    async fn offer(
         &self,
         version: Version,
         tenant: TenantId,
         received: Received,
         visit: &mut Visit<'_>,
-    ) -> Result<(Payload, Taken), Refusal> {
-        let Received { body, mut permit, .. } = received;
-        // OTLP is the shorter of the two, where it is not that of 2.0.
-        permit.absorb(visit.reserve(body.len() as u64).await?);
-        let (otlp, taken) = heavy(body.len(), || to_otlp(version, &body))
-            .await
-            .map_err(|invalid| {
-                Refusal::Bad(format!("the body is not a valid remote-write request: {invalid}"))
-            })?;
-        drop(body);
-        let needed = otlp.capacity() as u64;
-        if needed > permit.bytes() {
-            permit.absorb(visit.reserve(needed - permit.bytes()).await?);
-        }
-        permit.shrink_to(needed);
-        let payload = Payload {
+    ) -> Result<(Offer, Taken), Refusal> {
+        let Received {
+            mut body, mut permit, ..
+        } = received;
+        let wanted = self.intake.formats(Signal::Metrics);
+        let most = self.settings.limits.max_bytes.saturating_mul(MOST_WRITTEN_OUT);
+        let held_to = |bytes: u64| match bytes > most {
+            false => Ok(bytes),
+            true => Err(Refusal::TooLarge(format!(
+                "the labels of the request, written out for each of its samples, are more than {MOST_WRITTEN_OUT} times \
+                 max_request_body_size; send fewer series at once"
+            ))),
+        };
+        let received_at = Instant::now();
+        let payload = |wire_format, body, items, permit| Payload {
             signal: Signal::Metrics,
-            body: otlp.into(),
+            wire_format,
+            body,
             frame: None,
-            items: taken.points(),
+            items,
             tenant,
-            received_at: Instant::now(),
+            received_at,
             permit: Some(permit),
         };
-        Ok((payload, taken))
+        let bad = |invalid: Invalid| {
+            Refusal::Bad(format!("the body is not a valid remote-write request: {invalid}"))
+        };
+        let mut offer = Offer::default();
+        let mut taken = Taken::default();
+        if wanted.otlp {
+            // Before anything of it is written out.
+            let bytes = held_to(heavy(body.len(), || written_out(version, &body)).await)?;
+            let mut own = visit.reserve(bytes.max(body.len() as u64)).await?;
+            let (otlp, mapped) = heavy(body.len(), || to_otlp(version, &body)).await.map_err(bad)?;
+            let needed = otlp.capacity() as u64;
+            if needed > own.bytes() {
+                own.absorb(visit.reserve(needed - own.bytes()).await?);
+            }
+            own.shrink_to(needed);
+            taken = mapped;
+            offer.otlp = Some(payload(WireFormat::Otlp, otlp.into(), mapped.points(), own));
+        }
+        if wanted.as_it_came {
+            let checked = heavy(body.len(), || check(version, &body)).await;
+            let (checked, bytes) = checked.map_err(bad)?;
+            held_to(bytes)?;
+            taken = Taken {
+                left_out_exemplars: taken.left_out_exemplars,
+                ..checked
+            };
+            let format = match version {
+                Version::V1 if checked.points() == 0 => {
+                    self.held_metadata.keep(tenant, &body);
+                    WireFormat::RemoteWrite1
+                }
+                Version::V1 => {
+                    let metadata = self.held_metadata.take(tenant);
+                    if !metadata.is_empty() {
+                        let needed = (body.len() + metadata.len()) as u64;
+                        permit.absorb(visit.reserve(needed).await?);
+                        body = [&body[..], &metadata].concat().into();
+                        permit.shrink_to(needed);
+                    }
+                    WireFormat::RemoteWrite1
+                }
+                Version::V2 => WireFormat::RemoteWrite2,
+            };
+            offer.as_it_came = Some(payload(format, body, checked.points(), permit));
+        }
+        Ok((offer, taken))
     }
 
     fn not_served(&self) -> Refusal {

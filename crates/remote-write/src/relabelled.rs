@@ -4,7 +4,7 @@ use sluice_relabel::{Labels, Rules};
 
 use crate::labels::{Block, Extra, Label, METRIC_NAME, Names, Plan, SeriesLabels};
 use crate::point_labels::PointLabels;
-use crate::transcode::{About, Sample, Sink};
+use crate::transcode::{About, Sample, Sink, Value};
 
 /// Applies rules to every series. Without rules, series pass as they are.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl<S: Sink> Sink for Before<'_, S> {
         }
         if let Some(labels) = self.rules.apply(labels) {
             self.sink.sample(&labels, sample, about);
-            self.rules.kept += 1;
+            self.rules.kept += u64::from(!matches!(sample.value, Value::Absent));
         }
     }
 

@@ -11,7 +11,7 @@ use crate::protobuf::{put_delimited, put_double, put_uint, put_varint, unzigzag}
 use crate::{v1, v2};
 
 /// The schema of native histograms with custom buckets, which 1.0 does not have.
-const CUSTOM_BUCKETS: i64 = -53;
+pub(crate) const CUSTOM_BUCKETS: i64 = -53;
 
 /// The two halves of a body, or `None` when it has fewer than two series.
 pub(crate) fn halves(body: &Body) -> Option<(Body, Body)> {
@@ -159,7 +159,8 @@ impl Message {
             put_delimited(out, 4, &message);
             histograms += 1;
         }
-        if series.samples.is_empty() && histograms == 0 {
+        let only_exemplars = series.histograms.is_empty() && !series.exemplars.is_empty();
+        if series.samples.is_empty() && histograms == 0 && !only_exemplars {
             return;
         }
         put_delimited(&mut self.plain, 1, out);

@@ -8,34 +8,17 @@
 
 mod native;
 
+pub(crate) use native::check as check_histogram;
+
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 
-use crate::decode::{COUNTER, Exemplar, Invalid, Series, UNKNOWN, Version, each_series};
+use crate::decode::{COUNTER, Exemplar, Invalid, Series, Taken, UNKNOWN, Version, each_series};
 use crate::labels::METRIC_NAME;
 use crate::protobuf::{put_delimited, put_double, put_uint, put_varint};
 use crate::transcode::STALE_NAN;
-
-/// How much a request held.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Float samples.
-    pub samples: u64,
-    /// Native histograms.
-    pub histograms: u64,
-    /// Exemplars.
-    pub exemplars: u64,
-}
-
-impl Taken {
-    /// Data points they became.
-    #[must_use]
-    pub fn points(&self) -> u64 {
-        self.samples + self.histograms
-    }
-}
 
 /// Which sort of metric the points of a series belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +41,7 @@ struct Metric<'a> {
 
 /// Reads a remote-write request and writes the `ExportMetricsServiceRequest` that says the same.
 ///
-/// Samples of one series stay in order. Everything in the request is taken, or nothing.
+/// Samples of one series stay in order. Every sample in the request is taken, or nothing.
 ///
 /// # Errors
 /// When the body is no request of its version, or holds what OTLP cannot say.
@@ -123,10 +106,13 @@ impl<'a> Gathered<'a> {
             self.keep(resource, name, series.help, sort);
             self.taken.histograms += 1;
         }
-        if series.samples.is_empty() && series.histograms.is_empty() && !series.exemplars.is_empty() {
-            return Err("it has exemplars and no sample that they could be of");
-        }
-        self.taken.exemplars += series.exemplars.len() as u64;
+        // Prometheus sends each exemplar as a series of its own, beside that of the sample.
+        let is_alone = series.samples.is_empty() && series.histograms.is_empty();
+        let count = match is_alone {
+            true => &mut self.taken.left_out_exemplars,
+            false => &mut self.taken.exemplars,
+        };
+        *count += series.exemplars.len() as u64;
         Ok(())
     }
 

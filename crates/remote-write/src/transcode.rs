@@ -71,6 +71,8 @@ pub(crate) enum Value<'a> {
     Float(f64),
     /// A `Histogram` message, without its timestamps.
     Native(&'a [u8]),
+    /// None: exemplars of the series are all there is.
+    Absent,
 }
 
 /// What is said of a metric beside its samples.
@@ -93,6 +95,16 @@ pub struct Outcome {
     pub label_collisions: u64,
     /// Metrics whose names became the same as that of another metric.
     pub name_collisions: u64,
+}
+
+impl Outcome {
+    /// Adds what came of another part of the request.
+    pub(crate) fn add(&mut self, other: &Outcome) {
+        self.points += other.points;
+        self.dropped.add_all(&other.dropped);
+        self.label_collisions += other.label_collisions;
+        self.name_collisions += other.name_collisions;
+    }
 }
 
 /// Turns OTLP metrics into series. Keeps what it has made, so that the next request costs less.

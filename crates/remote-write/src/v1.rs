@@ -143,6 +143,7 @@ impl<W: Writer> Sink for V1<W> {
                 lane.written.samples += 1;
             }
             Value::Native(_) => lane.written.histograms += 1,
+            Value::Absent => {}
         }
         if !beside.is_empty() {
             lane.body.put(beside);
@@ -155,7 +156,7 @@ impl<W: Writer> Sink for V1<W> {
         let Some(metadata) = &mut self.metadata else {
             return;
         };
-        if metadata.known.contains(about.family) {
+        if about.family.is_empty() || metadata.known.contains(about.family) {
             return;
         }
         metadata.known.insert(about.family.into());

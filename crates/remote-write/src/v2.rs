@@ -27,7 +27,7 @@ pub(crate) const EXEMPLARS: u32 = 4;
 pub(crate) const METADATA: u32 = 5;
 
 /// Fields of `Histogram`, beside those the mapping makes.
-const HISTOGRAM_TIMESTAMP: u32 = 15;
+pub(crate) const HISTOGRAM_TIMESTAMP: u32 = 15;
 pub(crate) const HISTOGRAM_START: u32 = 17;
 
 /// Plans whose references are kept for a body. Points that share a plan with no other have one each.
@@ -307,7 +307,7 @@ impl Sink for V2 {
         };
         let lane = &mut self.lanes[lane];
         let histogram = match sample.value {
-            Value::Float(_) => 0,
+            Value::Float(_) | Value::Absent => 0,
             Value::Native(histogram) => histogram.len(),
         };
         let at_most = labels.encoded_len()
@@ -334,6 +334,7 @@ impl Sink for V2 {
                 put_histogram(beside, histogram, sample.timestamp_ms, sample.start_ms);
                 lane.written.histograms += 1;
             }
+            Value::Absent => {}
         }
         for exemplar in sample.exemplars {
             put_exemplar(

@@ -21,7 +21,7 @@ use sluice_client::EgressPool;
 use sluice_journal::{CursorSpec, Journal, Limits, OnFull};
 use sluice_memory::{Machine, Plan, Sampler, Sampling};
 use sluice_otlp::receiver::OtlpService;
-use sluice_payload::{Signal, Tenants};
+use sluice_payload::{Signal, Tenants, WireFormat};
 use sluice_pipeline::{
     AckLevel, BatchSettings, DeliverySettings, Exporter, Intake, RetrySettings, Route, deliver,
 };
@@ -229,6 +229,11 @@ impl Gateway {
                         .cloned()
                 })
                 .collect();
+            let straight = pipeline.exporters.iter().all(|id| {
+                built
+                    .get(id)
+                    .is_some_and(|exporter| exporter.takes(WireFormat::RemoteWrite1))
+            });
             let block_for = if blocking { BLOCKING_WAIT } else { Duration::ZERO };
             routes.push((
                 pipeline,
@@ -237,6 +242,7 @@ impl Gateway {
                     ack,
                     passing_through,
                     block_for,
+                    straight,
                 },
             ));
         }

@@ -1,4 +1,5 @@
 //! OTLP wire views: validate, count, split, edit and concatenate export requests over borrowed bytes.
+//! Of requests of remote write only what a queue needs: [`halve_remote_write`].
 //!
 //! What the crate promises:
 //!
@@ -30,6 +31,7 @@ mod log;
 mod message;
 mod metric;
 mod pair;
+mod remote_write;
 mod request;
 mod shapes;
 mod share;
@@ -48,6 +50,7 @@ pub use error::{Fault, WireError};
 pub use kind::Kind;
 pub use log::{LogRecord, LogRecords};
 pub use metric::{Metric, MetricData, MetricKind, Metrics, Number, Point, Points};
+pub use remote_write::{REMOTE_WRITE_1, REMOTE_WRITE_2, RemoteWriteFields, halve_remote_write};
 pub use request::{Request, Resource, ResourceItems, Resources, Scope, ScopeItems, Scopes, range_of};
 pub use share::{MAX_REPEATED_BYTES, RoutingKey, Share, share_out, stable_hash};
 pub use span::{Span, Spans};

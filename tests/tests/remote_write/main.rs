@@ -4,6 +4,7 @@
 
 mod deltas;
 mod ten_million;
+mod through;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;

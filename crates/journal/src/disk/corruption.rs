@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use sluice_payload::{Payload, Signal, TenantId, Tenants};
+use sluice_payload::{Payload, Signal, TenantId, Tenants, WireFormat};
 use sluice_telemetry::DropReason;
 
 use super::segment::SegmentId;
@@ -90,6 +90,7 @@ pub(super) fn append(journal: &Journal, id: u64) {
     let payload = Payload {
         signal: Signal::Logs,
         body: body(id),
+        wire_format: WireFormat::Otlp,
         frame: None,
         items: 1,
         tenant: TenantId::DEFAULT,

@@ -190,7 +190,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use bytes::Bytes;
-    use sluice_payload::{Signal, TenantId, Tenants};
+    use sluice_payload::{Signal, TenantId, Tenants, WireFormat};
 
     use super::*;
     use crate::Filesystem;
@@ -217,6 +217,7 @@ mod tests {
         Payload {
             signal: Signal::Logs,
             body: Bytes::copy_from_slice(text.as_bytes()),
+            wire_format: WireFormat::Otlp,
             frame: None,
             items: 2,
             tenant: TenantId::DEFAULT,

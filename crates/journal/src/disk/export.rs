@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use sluice_payload::Signal;
+use sluice_payload::{Signal, WireFormat};
 
 use super::body::Inflater;
 use super::position::{self, Position};
@@ -28,8 +28,10 @@ pub struct Stored {
     pub received_at: SystemTime,
     /// Items in it.
     pub items: u64,
-    /// `Export*ServiceRequest` bytes, not compressed.
+    /// The request, not compressed.
     pub body: Bytes,
+    /// Which message `body` is.
+    pub wire_format: WireFormat,
     /// Of a dead letter.
     pub refusal: Option<Box<Refusal>>,
 }
@@ -95,6 +97,7 @@ pub fn export(
                 received_at: time(header.received_at_nanos),
                 items: u64::from(header.items),
                 body,
+                wire_format: header.wire_format,
                 refusal: header.refusal,
             })?;
         }

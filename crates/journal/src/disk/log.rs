@@ -145,6 +145,7 @@ impl Log {
                 inflated_bytes: length(payload.body.len())?,
                 items: length(payload.items as usize)?,
                 signal: payload.signal,
+                wire_format: payload.wire_format,
                 encoding: entry.encoding,
                 tenant: tenant_name(&self.source.tenants, payload.tenant),
                 refusal: entry.refusal.cloned().map(Box::new),

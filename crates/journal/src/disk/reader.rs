@@ -242,6 +242,7 @@ impl Source {
                 });
                 Some(Arc::new(Payload {
                     signal: header.signal,
+                    wire_format: header.wire_format,
                     body,
                     frame,
                     items: u64::from(header.items),

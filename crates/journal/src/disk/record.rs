@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use sluice_payload::{Encoding, Signal};
+use sluice_payload::{Encoding, Signal, WireFormat};
 
 /// What every record begins with.
 pub(crate) const MAGIC: [u8; 4] = *b"SLjR";
 
-/// The version written, and the newest that is read.
-pub(crate) const VERSION: u8 = 1;
+/// The newest version that is read.
+pub(crate) const VERSION: u8 = 2;
 
 /// Header bytes before the extensions.
 pub(crate) const FIXED_BYTES: usize = 56;
@@ -28,7 +28,6 @@ const MAX_REASON_BYTES: usize = 2048;
 const EXTENSION_TENANT: u16 = 1;
 const EXTENSION_EXPORTER: u16 = 4;
 const EXTENSION_REASON: u16 = 5;
-const OTLP: u8 = 1;
 
 /// What a record holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +57,7 @@ pub(crate) struct Header {
     pub inflated_bytes: u32,
     pub items: u32,
     pub signal: Signal,
+    pub wire_format: WireFormat,
     pub encoding: Encoding,
     /// Empty for the default tenant.
     pub tenant: String,
@@ -105,7 +105,7 @@ impl Header {
         let length: usize = extensions.clone().map(|(_, text)| 4 + text.len()).sum();
         self.header_bytes = (FIXED_BYTES + length).next_multiple_of(ALIGNMENT as usize) as u16;
         out.extend_from_slice(&MAGIC);
-        out.push(VERSION);
+        out.push(version_of(self.wire_format));
         out.push(match self.kind {
             Kind::Payload => 1,
             Kind::Footer => 2,
@@ -119,7 +119,12 @@ impl Header {
         for number in [self.stored_bytes, self.inflated_bytes, self.items] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        out.extend_from_slice(&[self.signal as u8, OTLP, encoding_code(self.encoding), 0]);
+        out.extend_from_slice(&[
+            self.signal as u8,
+            format_code(self.wire_format),
+            encoding_code(self.encoding),
+            0,
+        ]);
         for (kind, text) in extensions {
             out.extend_from_slice(&kind.to_le_bytes());
             out.extend_from_slice(&(text.len() as u16).to_le_bytes());
@@ -158,7 +163,9 @@ impl Header {
             _ => return Err(NoRecord::Damaged),
         };
         let signal = Signal::ALL.get(usize::from(header[52])).copied();
-        let (Some(signal), Some(encoding), OTLP) = (signal, encoding_of(header[54]), header[53]) else {
+        let (Some(signal), Some(wire_format), Some(encoding)) =
+            (signal, format_of(header[53]), encoding_of(header[54]))
+        else {
             return Err(NoRecord::Damaged);
         };
         let (tenant, refusal) = extensions(&header[FIXED_BYTES..]);
@@ -172,6 +179,7 @@ impl Header {
             inflated_bytes: u32_at(header, 44),
             items: u32_at(header, 48),
             signal,
+            wire_format,
             encoding,
             tenant,
             refusal,
@@ -212,6 +220,31 @@ fn cut(text: &str, max_bytes: usize) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+/// Records of remote write came with version 2: a binary that does not know them has to say so, or it would take them for damaged.
+fn version_of(format: WireFormat) -> u8 {
+    match format {
+        WireFormat::Otlp => 1,
+        WireFormat::RemoteWrite1 | WireFormat::RemoteWrite2 => 2,
+    }
+}
+
+fn format_code(format: WireFormat) -> u8 {
+    match format {
+        WireFormat::Otlp => 1,
+        WireFormat::RemoteWrite1 => 2,
+        WireFormat::RemoteWrite2 => 3,
+    }
+}
+
+fn format_of(code: u8) -> Option<WireFormat> {
+    Some(match code {
+        1 => WireFormat::Otlp,
+        2 => WireFormat::RemoteWrite1,
+        3 => WireFormat::RemoteWrite2,
+        _ => return None,
+    })
 }
 
 fn encoding_code(encoding: Encoding) -> u8 {
@@ -258,6 +291,11 @@ mod tests {
             inflated_bytes: 99,
             items: 3,
             signal: Signal::Traces,
+            wire_format: match tenant {
+                "" => WireFormat::Otlp,
+                "a" => WireFormat::RemoteWrite1,
+                _ => WireFormat::RemoteWrite2,
+            },
             encoding: Encoding::Zstd,
             tenant: tenant.to_owned(),
             refusal: (tenant == "refused").then(|| {
@@ -290,6 +328,17 @@ mod tests {
                 flipped[bit / 8] ^= 1 << (bit % 8);
                 assert!(Header::parse(&flipped, written.epoch).is_err(), "bit {bit}");
             }
+        }
+    }
+
+    /// Scenario: headers of OTLP, and of both versions of remote write.
+    /// Guarantees: a binary that knows version 1 alone reads those of OTLP, and is told of a newer one by the others.
+    #[test]
+    fn remote_write_is_of_version_2() {
+        for (tenant, version) in [("", 1), ("a", 2), ("refused", 2)] {
+            let mut bytes = Vec::new();
+            header(tenant).encode(&mut bytes);
+            assert_eq!(bytes[4], version);
         }
     }
 

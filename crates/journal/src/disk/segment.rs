@@ -175,6 +175,7 @@ impl Contents {
             inflated_bytes: body.len() as u32,
             items: 0,
             signal: sluice_payload::Signal::Metrics,
+            wire_format: sluice_payload::WireFormat::Otlp,
             encoding: sluice_payload::Encoding::Identity,
             tenant: String::new(),
             refusal: None,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
-use sluice_payload::{Payload, Signal, Tenants};
+use sluice_payload::{Payload, Signal, Tenants, WireFormat};
 
 use super::record::Header;
 use super::scan::{Found, Scan};
@@ -180,6 +180,7 @@ impl World {
         let payload = Payload {
             signal: Signal::Logs,
             body: body(id),
+            wire_format: WireFormat::Otlp,
             frame: None,
             items: items(id),
             tenant: self.tenants.intern(tenant),

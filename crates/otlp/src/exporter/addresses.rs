@@ -88,7 +88,7 @@ mod tests {
 
     use parking_lot::Mutex;
     use sluice_client::Resolving;
-    use sluice_payload::Signal;
+    use sluice_payload::{Signal, WireFormat};
     use sluice_pipeline::{Batch, Export, Part};
     use sluice_telemetry::Registry;
     use sluice_wire::RoutingKey;
@@ -132,6 +132,7 @@ mod tests {
             parts: vec![Part {
                 body: body.into(),
                 items: 100,
+                wire_format: WireFormat::Otlp,
                 frame: None,
             }],
         };

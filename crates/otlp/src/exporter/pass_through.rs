@@ -239,7 +239,7 @@ fn first_state(mode: PassThroughMode) -> u8 {
 #[cfg(test)]
 mod tests {
     use sluice_client::inflate;
-    use sluice_payload::{Frame, Signal};
+    use sluice_payload::{Frame, Signal, WireFormat};
 
     use super::*;
 
@@ -252,6 +252,7 @@ mod tests {
         Part {
             body,
             items: 1,
+            wire_format: WireFormat::Otlp,
             frame,
         }
     }

@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message;
-use sluice_payload::Signal;
+use sluice_payload::{Signal, WireFormat};
 use sluice_pipeline::{Batch, Exporter, Part, Verdict};
 
 /// One span with attributes, `n` in its id.
@@ -103,6 +103,7 @@ fn part(body: Vec<u8>, items: u64) -> Part {
     Part {
         body: Bytes::from(body),
         items,
+        wire_format: WireFormat::Otlp,
         frame: None,
     }
 }

@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use prost::Message;
-use sluice_payload::{Payload, Signal, TenantId};
+use sluice_payload::{Payload, Signal, TenantId, WireFormat};
 
 use super::layout::{Laid, Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
 use super::partition::PartitionBy;
@@ -45,6 +45,7 @@ fn of_records(log_records: Vec<LogRecord>) -> Payload {
     Payload {
         signal: Signal::Logs,
         body: Bytes::from(request.encode_to_vec()),
+        wire_format: WireFormat::Otlp,
         frame: None,
         items,
         tenant: TenantId::DEFAULT,

@@ -1,6 +1,6 @@
 //! How the end of a batch gets into the account.
 
-use sluice_journal::{Refusal, Settled};
+use sluice_journal::{Entry, Refusal, Settled};
 use sluice_payload::Payload;
 use sluice_telemetry::DropReason;
 
@@ -44,6 +44,7 @@ impl Delivery {
                 body: part.body.clone(),
                 frame: part.frame.clone(),
                 items: part.items,
+                wire_format: part.wire_format,
                 tenant: source.payload.tenant,
                 received_at: source.payload.received_at,
                 permit: None,
@@ -57,6 +58,21 @@ impl Delivery {
             Ok(Err(error)) => (false, Some(error)),
             Err(panicked) => (false, Some(std::io::Error::other(panicked))),
         }
+    }
+
+    /// Gives up a payload that the exporter does not read. Receivers put none into its queue; but a queue on disk may have some that
+    /// were there before the exporter, and where its position in it is lost, it begins with those.
+    pub(super) fn give_up(&self, entry: &Entry) {
+        let items = entry.payload.items;
+        tracing::error!(
+            exporter = self.settings.exporter, signal = %self.signal, items,
+            "dropped a payload of remote write that was meant for the exporters this pipeline had before"
+        );
+        self.cursor.settle(&[Settled {
+            seq: entry.seq,
+            delivered: 0,
+            dropped: Some((DropReason::PayloadFault, items)),
+        }]);
     }
 
     pub(super) fn settle_dropped(&self, tracked: &Tracked, reason: DropReason) {

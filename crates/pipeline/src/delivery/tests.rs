@@ -9,7 +9,7 @@ use sluice_admission::GuardSettings;
 use sluice_journal::{
     Cost, CursorReport, CursorSpec, DiskSettings, Durability, Journal, Limits, OnFull, Which, export,
 };
-use sluice_payload::{Payload, TenantId, Tenants};
+use sluice_payload::{Payload, TenantId, Tenants, WireFormat};
 
 use super::*;
 use crate::{Batch, Export};
@@ -100,6 +100,7 @@ async fn run_through(
         let payload = Payload {
             signal: Signal::Logs,
             body: logs(*items, *marker),
+            wire_format: WireFormat::Otlp,
             frame: None,
             items: *items as u64,
             tenant: TenantId::DEFAULT,
@@ -454,6 +455,7 @@ async fn a_queue_on_disk_is_left_to_the_next_process() {
         let payload = Payload {
             signal: Signal::Logs,
             body: logs(3, 1),
+            wire_format: WireFormat::Otlp,
             frame: None,
             items: 3,
             tenant: TenantId::DEFAULT,
@@ -519,4 +521,68 @@ impl Exporter for Unwilling {
     fn max_request_bytes(&self) -> usize {
         usize::MAX
     }
+}
+
+/// Scenario: a payload of remote write between two of OTLP, in front of an exporter that reads OTLP alone: as when the position of a new
+/// exporter in a queue on disk is lost.
+/// Guarantees: it is dropped and counted, the others are delivered.
+#[tokio::test(start_paused = true)]
+async fn what_an_exporter_does_not_read_is_given_up() {
+    let spec = CursorSpec {
+        exporter: "x".into(),
+        limits: Limits::default(),
+        on_full: OnFull::Refuse,
+    };
+    let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+    for wire_format in [WireFormat::Otlp, WireFormat::RemoteWrite1, WireFormat::Otlp] {
+        let payload = Payload {
+            signal: Signal::Logs,
+            wire_format,
+            body: logs(3, 1),
+            frame: None,
+            items: 3,
+            tenant: TenantId::DEFAULT,
+            received_at: std::time::Instant::now(),
+            permit: None,
+        };
+        let space = journal.try_reserve(journal.cost(&payload)).unwrap();
+        let _ = journal.append(space, Arc::new(payload), None, Durability::Written);
+    }
+    journal.close();
+    let exporter = Arc::new(Scripted {
+        script: Mutex::default(),
+        rule: Box::new(|batch| {
+            assert!(
+                batch
+                    .parts
+                    .iter()
+                    .all(|part| part.wire_format == WireFormat::Otlp)
+            );
+            Verdict::Delivered {
+                rejected: 0,
+                message: None,
+            }
+        }),
+        seen: Mutex::new(Vec::new()),
+    });
+    let settings = DeliverySettings {
+        exporter: "x".into(),
+        batch: BatchSettings::default(),
+        retry: RetrySettings::default(),
+        max_in_flight: 1,
+        latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+        dead_letters: None,
+    };
+    deliver(
+        cursors.remove(0),
+        Signal::Logs,
+        exporter,
+        settings,
+        Registry::default(),
+    )
+    .await;
+    let account = journal.reports(std::time::Instant::now())[0].total();
+    assert_eq!(account.delivered, 6);
+    assert_eq!(account.dropped[DropReason::PayloadFault as usize], 3);
+    assert!(account.balanced());
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sluice_admission::{GuardSettings, Tracker};
 use sluice_journal::{Cost, CursorSpec, Durability, Journal, Limits, OnFull};
-use sluice_payload::{Payload, TenantId};
+use sluice_payload::{Payload, TenantId, WireFormat};
 
 use super::*;
 use crate::ring::LEAVES_AFTER;
@@ -209,6 +209,7 @@ impl Rig {
         let payload = Payload {
             signal: Signal::Traces,
             body: request(TRACES, number),
+            wire_format: WireFormat::Otlp,
             frame: None,
             items,
             tenant: TenantId::DEFAULT,

@@ -1,17 +1,21 @@
 //! `prometheus.WriteRequest`.
 
-use super::{Exemplar, Invalid, Sample, Series, bytes, double, fields, text, varint};
+use super::{
+    Exemplar, Invalid, MANY_EXEMPLAR_LABELS, MANY_EXEMPLARS, MANY_LABELS, MAX_EXEMPLAR_LABELS, MAX_EXEMPLARS,
+    MAX_LABELS, Sample, Series, bytes, double, fields, push, text, varint,
+};
 
 pub(super) fn each_series<'a>(
     body: &'a [u8],
     mut take: impl FnMut(&Series<'a>) -> Result<(), &'static str>,
 ) -> Result<(), Invalid> {
     let mut series = Series::default();
+    let mut known = KnownLabels::default();
     let mut number = 0;
     let read = fields(body, |field| {
         if field.number == 1 {
             series.clear();
-            read_series(bytes(&field)?, &mut series)?;
+            read_series(bytes(&field)?, &mut series, &mut known)?;
             take(&series)?;
             number += 1;
         }
@@ -23,12 +27,27 @@ pub(super) fn each_series<'a>(
     })
 }
 
-fn read_series<'a>(message: &'a [u8], series: &mut Series<'a>) -> Result<(), &'static str> {
+fn read_series<'a>(
+    message: &'a [u8],
+    series: &mut Series<'a>,
+    known: &mut KnownLabels<'a>,
+) -> Result<(), &'static str> {
+    known.begin_series();
     fields(message, |field| {
         match field.number {
-            1 => series.labels.push(label(bytes(&field)?)?),
+            1 => push(
+                &mut series.labels,
+                known.label(bytes(&field)?)?,
+                MAX_LABELS,
+                MANY_LABELS,
+            )?,
             2 => series.samples.push(sample(bytes(&field)?)?),
-            3 => series.exemplars.push(exemplar(bytes(&field)?)?),
+            3 => push(
+                &mut series.exemplars,
+                exemplar(bytes(&field)?)?,
+                MAX_EXEMPLARS,
+                MANY_EXEMPLARS,
+            )?,
             4 => series.histograms.push(bytes(&field)?),
             _ => {}
         }
@@ -37,7 +56,48 @@ fn read_series<'a>(message: &'a [u8], series: &mut Series<'a>) -> Result<(), &'s
     series.check()
 }
 
-fn label(message: &[u8]) -> Result<(&str, &str), &'static str> {
+/// The labels of the series before: those of a target come again in series after series, and are neither taken apart nor checked
+/// again where they do.
+#[derive(Debug, Default)]
+struct KnownLabels<'a> {
+    before: Vec<KnownLabel<'a>>,
+    now: Vec<KnownLabel<'a>>,
+    /// The first of those before that may come: labels are sorted.
+    next: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct KnownLabel<'a> {
+    message: &'a [u8],
+    label: (&'a str, &'a str),
+}
+
+impl<'a> KnownLabels<'a> {
+    fn begin_series(&mut self) {
+        std::mem::swap(&mut self.before, &mut self.now);
+        self.now.clear();
+        self.next = 0;
+    }
+
+    #[inline]
+    fn label(&mut self, message: &'a [u8]) -> Result<(&'a str, &'a str), &'static str> {
+        if let Some(known) = self.before.get(self.next)
+            && known.message == message
+        {
+            self.next += 1;
+            self.now.push(*known);
+            return Ok(known.label);
+        }
+        let label = label(message)?;
+        let not_after = |known: &&KnownLabel<'_>| known.label.0 <= label.0;
+        let rest = self.before.get(self.next..).unwrap_or_default();
+        self.next += rest.iter().take_while(not_after).count();
+        self.now.push(KnownLabel { message, label });
+        Ok(label)
+    }
+}
+
+pub(crate) fn label(message: &[u8]) -> Result<(&str, &str), &'static str> {
     let mut label = ("", "");
     fields(message, |field| {
         match field.number {
@@ -53,7 +113,7 @@ fn label(message: &[u8]) -> Result<(&str, &str), &'static str> {
     Ok(label)
 }
 
-fn sample(message: &[u8]) -> Result<Sample, &'static str> {
+pub(crate) fn sample(message: &[u8]) -> Result<Sample, &'static str> {
     let mut sample = Sample::default();
     fields(message, |field| {
         match field.number {
@@ -66,11 +126,16 @@ fn sample(message: &[u8]) -> Result<Sample, &'static str> {
     Ok(sample)
 }
 
-fn exemplar(message: &[u8]) -> Result<Exemplar<'_>, &'static str> {
+pub(crate) fn exemplar(message: &[u8]) -> Result<Exemplar<'_>, &'static str> {
     let mut exemplar = Exemplar::default();
     fields(message, |field| {
         match field.number {
-            1 => exemplar.labels.push(label(bytes(&field)?)?),
+            1 => push(
+                &mut exemplar.labels,
+                label(bytes(&field)?)?,
+                MAX_EXEMPLAR_LABELS,
+                MANY_EXEMPLAR_LABELS,
+            )?,
             2 => exemplar.value = double(&field)?,
             3 => exemplar.timestamp_ms = varint(&field)? as i64,
             _ => {}

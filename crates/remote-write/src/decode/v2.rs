@@ -2,25 +2,19 @@
 
 use sluice_wire::Field;
 
-use super::{BROKEN, Exemplar, Invalid, Sample, Series, bytes, double, fields, text, varint};
+use super::{
+    BROKEN, Exemplar, Invalid, MANY_EXEMPLAR_LABELS, MANY_EXEMPLARS, MANY_LABELS, MAX_EXEMPLAR_LABELS,
+    MAX_EXEMPLARS, MAX_LABELS, Sample, Series, bytes, double, fields, push, text, varint,
+};
+
+/// Texts a request may have: 16 MiB of places for them while it is read. A request of a million series has as many.
+pub(crate) const MAX_SYMBOLS: usize = 1 << 20;
 
 pub(super) fn each_series<'a>(
     body: &'a [u8],
     mut take: impl FnMut(&Series<'a>) -> Result<(), &'static str>,
 ) -> Result<(), Invalid> {
-    let outside = |problem| Invalid { series: 0, problem };
-    // The table may come after the series that refer to it.
-    let mut symbols: Vec<&str> = Vec::new();
-    fields(body, |field| {
-        if field.number == 4 {
-            symbols.push(text(&field)?);
-        }
-        Ok(())
-    })
-    .map_err(outside)?;
-    if symbols.first().is_some_and(|first| !first.is_empty()) {
-        return Err(outside("the table of symbols does not begin with the empty one"));
-    }
+    let symbols = symbols(body).map_err(|problem| Invalid { series: 0, problem })?;
     let mut series = Series::default();
     let mut number = 0;
     let read = fields(body, |field| {
@@ -38,19 +32,41 @@ pub(super) fn each_series<'a>(
     })
 }
 
+/// The table of texts. It may come after the series that refer to it.
+pub(crate) fn symbols(body: &[u8]) -> Result<Vec<&str>, &'static str> {
+    let mut symbols: Vec<&str> = Vec::new();
+    fields(body, |field| match field.number {
+        4 => push(
+            &mut symbols,
+            text(&field)?,
+            MAX_SYMBOLS,
+            "it has more than 1,048,576 texts",
+        ),
+        _ => Ok(()),
+    })?;
+    if symbols.first().is_some_and(|first| !first.is_empty()) {
+        return Err("the table of symbols does not begin with the empty one");
+    }
+    Ok(symbols)
+}
+
 fn read_series<'a>(
     message: &'a [u8],
     symbols: &[&'a str],
     series: &mut Series<'a>,
 ) -> Result<(), &'static str> {
-    let mut refs = Vec::new();
+    let mut refs = std::mem::take(&mut series.refs);
+    refs.clear();
     let mut created_ms = 0;
     fields(message, |field| {
         match field.number {
-            1 => references(&field, &mut refs)?,
+            1 => references(&field, &mut refs, MAX_LABELS, MANY_LABELS)?,
             2 => series.samples.push(sample(bytes(&field)?)?),
             3 => series.histograms.push(bytes(&field)?),
-            4 => series.exemplars.push(exemplar(bytes(&field)?, symbols)?),
+            4 => {
+                let exemplar = exemplar(bytes(&field)?, symbols)?;
+                push(&mut series.exemplars, exemplar, MAX_EXEMPLARS, MANY_EXEMPLARS)?;
+            }
             5 => metadata(bytes(&field)?, symbols, series)?,
             // Before release candidate 4 the start stood here, once for all samples.
             6 => created_ms = varint(&field)? as i64,
@@ -58,7 +74,9 @@ fn read_series<'a>(
         }
         Ok(())
     })?;
-    labels(&refs, symbols, &mut series.labels)?;
+    let labelled = labels(&refs, symbols, &mut series.labels);
+    series.refs = refs;
+    labelled?;
     if !series.samples.is_empty() && !series.histograms.is_empty() {
         return Err("it has both samples and histograms");
     }
@@ -68,11 +86,16 @@ fn read_series<'a>(
     series.check()
 }
 
-/// Appends the numbers of a repeated field, packed or not.
-fn references(field: &Field<'_>, refs: &mut Vec<usize>) -> Result<(), &'static str> {
+/// Appends the numbers of a repeated field, packed or not, two for each label.
+pub(crate) fn references(
+    field: &Field<'_>,
+    refs: &mut Vec<usize>,
+    most_labels: usize,
+    problem: &'static str,
+) -> Result<(), &'static str> {
     let Some(mut packed) = field.bytes() else {
-        refs.push(usize::try_from(varint(field)?).map_err(|_| BROKEN)?);
-        return Ok(());
+        let reference = usize::try_from(varint(field)?).map_err(|_| BROKEN)?;
+        return push(refs, reference, 2 * most_labels, problem);
     };
     while !packed.is_empty() {
         let (mut value, mut used) = (0u64, 0);
@@ -89,7 +112,8 @@ fn references(field: &Field<'_>, refs: &mut Vec<usize>) -> Result<(), &'static s
         if used == 0 {
             return Err(BROKEN);
         }
-        refs.push(usize::try_from(value).map_err(|_| BROKEN)?);
+        let reference = usize::try_from(value).map_err(|_| BROKEN)?;
+        push(refs, reference, 2 * most_labels, problem)?;
         packed = &packed[used..];
     }
     Ok(())
@@ -121,7 +145,7 @@ fn labels<'a>(
     Ok(())
 }
 
-fn sample(message: &[u8]) -> Result<Sample, &'static str> {
+pub(crate) fn sample(message: &[u8]) -> Result<Sample, &'static str> {
     let mut sample = Sample::default();
     fields(message, |field| {
         match field.number {
@@ -135,12 +159,12 @@ fn sample(message: &[u8]) -> Result<Sample, &'static str> {
     Ok(sample)
 }
 
-fn exemplar<'a>(message: &'a [u8], symbols: &[&'a str]) -> Result<Exemplar<'a>, &'static str> {
+pub(crate) fn exemplar<'a>(message: &'a [u8], symbols: &[&'a str]) -> Result<Exemplar<'a>, &'static str> {
     let mut exemplar = Exemplar::default();
     let mut refs = Vec::new();
     fields(message, |field| {
         match field.number {
-            1 => references(&field, &mut refs)?,
+            1 => references(&field, &mut refs, MAX_EXEMPLAR_LABELS, MANY_EXEMPLAR_LABELS)?,
             2 => exemplar.value = double(&field)?,
             3 => exemplar.timestamp_ms = varint(&field)? as i64,
             _ => {}

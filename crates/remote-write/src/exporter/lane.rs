@@ -28,7 +28,8 @@ pub(super) struct Lane {
     number: usize,
     work: VecDeque<Work>,
     cuts: u32,
-    refused_series: u64,
+    /// Samples of series that were refused.
+    refused: u64,
     /// Samples that the destination says it has not written.
     unwritten: u64,
     took_any: bool,
@@ -94,16 +95,16 @@ impl Lane {
             number,
             work: work.collect(),
             cuts: 0,
-            refused_series: 0,
+            refused: 0,
             unwritten: 0,
             took_any: false,
             suspects: Vec::new(),
         }
     }
 
-    /// Series and samples that have not been taken, and never will be.
+    /// Samples that have not been taken, and never will be.
     pub fn rejected(&self) -> u64 {
-        self.refused_series + self.unwritten
+        self.refused + self.unwritten
     }
 
     pub fn number(&self) -> usize {
@@ -297,7 +298,7 @@ impl Lane {
     /// Gives up a body, which is counted and told.
     fn refuse(&mut self, body: &Body, reason: &str, inner: &Inner) {
         let series = body.written.series;
-        self.refused_series += series;
+        self.refused += body.written.points();
         inner.metrics.refused_series.add(series);
         tracing::error!(
             exporter = inner.id,

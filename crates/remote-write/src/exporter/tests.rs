@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use parking_lot::Mutex;
 use prost::Message;
-use sluice_payload::Signal;
+use sluice_payload::{Signal, WireFormat};
 use sluice_pipeline::{Batch, Exporter, Part, Verdict};
 use sluice_telemetry::{Counter, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -184,6 +184,30 @@ fn batch(series: std::ops::Range<usize>, value: f64) -> Batch {
         parts: vec![Part {
             body: Bytes::from(request.encode_to_vec()),
             items: series.len() as u64,
+            wire_format: WireFormat::Otlp,
+            frame: None,
+        }],
+    }
+}
+
+/// The same as it comes straight from a receiver of 1.0.
+fn straight_batch(series: std::ops::Range<usize>, value: f64) -> Batch {
+    let mut body = Vec::new();
+    for n in series.clone() {
+        let mut message = Vec::new();
+        crate::v1::put_label(&mut message, "__name__", "m");
+        crate::v1::put_label(&mut message, "n", &n.to_string());
+        let mut sample = Vec::new();
+        crate::protobuf::put_double(&mut sample, 1, value);
+        crate::protobuf::put_delimited(&mut message, 2, &sample);
+        crate::protobuf::put_delimited(&mut body, 1, &message);
+    }
+    Batch {
+        signal: Signal::Metrics,
+        parts: vec![Part {
+            body: body.into(),
+            items: series.len() as u64,
+            wire_format: WireFormat::RemoteWrite1,
             frame: None,
         }],
     }
@@ -194,6 +218,21 @@ fn delivered(rejected: u64) -> Verdict {
         rejected,
         message: None,
     }
+}
+
+/// Scenario: a batch of a hundred series as they came, of which the destination takes all but one.
+/// Guarantees: that one is found, and counted as the sample that it has.
+#[tokio::test]
+async fn one_bad_series_of_those_that_came_straight() {
+    let (url, seen) = destination(|_, samples| match samples.iter().any(|(n, _)| n == "37") {
+        true => REFUSED,
+        false => TAKEN,
+    })
+    .await;
+    let exporter = exporter(&url, 4);
+    assert!(exporter.takes(WireFormat::RemoteWrite1) && exporter.takes(WireFormat::RemoteWrite2));
+    assert_eq!(exporter.export(&straight_batch(0..100, 1.0)).await, delivered(1));
+    assert_eq!(seen.taken.lock().len(), 99);
 }
 
 /// Scenario: a batch in one lane, with headers configured that are the protocol's.
@@ -219,8 +258,8 @@ async fn a_request_is_as_the_specification_says() {
     assert!(!heads[0].contains("gzip"));
 }
 
-/// Scenario: 40 batches of 200 series over 16 lanes; three requests in ten are answered with 503, and each batch is
-/// retried until it is delivered.
+/// Scenario: 40 batches of 200 series over 16 lanes, in turn of OTLP and of remote write as it came; three requests in ten are answered
+/// with 503, and each batch is retried until it is delivered.
 /// Guarantees: every sample arrives exactly once, and the samples of every series in the order they were given in: what
 /// a destination took is not sent again.
 #[tokio::test]
@@ -236,7 +275,10 @@ async fn series_stay_in_order_through_retries() {
     let exporter = exporter(&url, 16);
     let mut retries = 0;
     for round in 0..40 {
-        let batch = batch(0..200, f64::from(round));
+        let batch = match round % 2 {
+            0 => batch(0..200, f64::from(round)),
+            _ => straight_batch(0..200, f64::from(round)),
+        };
         loop {
             match exporter.export(&batch).await {
                 Verdict::Delivered { rejected: 0, .. } => break,

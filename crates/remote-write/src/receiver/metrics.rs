@@ -4,6 +4,8 @@ use sluice_payload::Signal;
 use sluice_server::Refusal;
 use sluice_telemetry::{Counter, Registry};
 
+use crate::decode::Taken;
+
 /// Every value of the `reason` label: known at start, so that a refusal allocates nothing.
 const REASONS: [&str; 11] = [
     "memory",
@@ -24,6 +26,7 @@ pub(super) struct Metrics {
     items: Counter,
     requests: Counter,
     bytes: Counter,
+    left_out_exemplars: Counter,
     refused: [Counter; REASONS.len()],
 }
 
@@ -54,6 +57,11 @@ impl Metrics {
                 "Body bytes of the requests taken in, as they came over the wire.",
                 labels(None),
             ),
+            left_out_exemplars: registry.counter(
+                "sluice_remote_write_left_out_exemplars_total",
+                "Exemplars that came in a series of their own, and that OTLP has no place for.",
+                vec![("receiver", receiver.to_owned())],
+            ),
             refused: REASONS.map(|reason| {
                 registry.counter(
                     "sluice_receiver_refused_requests_total",
@@ -64,8 +72,9 @@ impl Metrics {
         }
     }
 
-    pub fn accepted(&self, items: u64, wire_bytes: u64) {
-        self.items.add(items);
+    pub fn accepted(&self, taken: &Taken, wire_bytes: u64) {
+        self.items.add(taken.points());
+        self.left_out_exemplars.add(taken.left_out_exemplars);
         self.requests.add(1);
         self.bytes.add(wire_bytes);
     }

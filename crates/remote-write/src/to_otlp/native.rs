@@ -12,8 +12,12 @@ const CUSTOM: i64 = -53;
 /// Buckets of one sign, empty ones between others included: OTLP writes each of them. More than 160 or so are of no use.
 const MAX_BUCKETS: usize = 16_384;
 
+/// Twice [`MAX_BUCKETS`], each as large as a number gets, and as much again: what is read of it takes some eight times this.
+const MAX_HISTOGRAM_BYTES: usize = 1 << 20;
+
 const BROKEN: &str = "a histogram is not protobuf of this message";
 const SPANS: &str = "the spans of a histogram do not fit its buckets";
+const BELOW_ZERO: &str = "a bucket of a histogram has a count below zero";
 const WRONG_COUNT: &str = "the count of a histogram is not that of its buckets";
 const NOT_WHOLE: &str = "a histogram has counts that are no whole numbers, which OTLP cannot say";
 
@@ -39,12 +43,41 @@ struct Histogram {
 const NEGATIVE: usize = 0;
 const POSITIVE: usize = 1;
 
+/// Holds a `Histogram` message to what its buckets have to be. Which schemas there are is for the destination to know.
+pub(crate) fn check(message: &[u8]) -> Result<(), &'static str> {
+    let histogram = read(message)?;
+    if histogram.sum.to_bits() == STALE_NAN {
+        return Ok(());
+    }
+    let mut counted = u128::from(histogram.exact_zero_count);
+    for sign in [NEGATIVE, POSITIVE] {
+        let buckets = match histogram.is_float {
+            true => histogram.counts[sign].len(),
+            false => histogram.deltas[sign].len(),
+        };
+        let spanned = histogram.spans[sign]
+            .iter()
+            .try_fold(0u64, |sum, (_, length)| sum.checked_add(*length));
+        if spanned != Some(buckets as u64) {
+            return Err(SPANS);
+        }
+        for count in absolute(&histogram.deltas[sign]) {
+            counted += u128::from(count?);
+        }
+    }
+    check_counted(&histogram, counted)
+}
+
 /// Appends the point that a `Histogram` message is, but for its attributes and exemplars.
 pub(super) fn put_point(out: &mut Vec<u8>, message: &[u8]) -> Result<Sort, &'static str> {
-    let histogram = read(message)?;
+    let mut histogram = read(message)?;
+    let stale = histogram.sum.to_bits() == STALE_NAN;
+    if histogram.is_float && !stale {
+        histogram.exact_count = whole(histogram.count)?;
+        histogram.exact_zero_count = whole(histogram.zero_count)?;
+    }
     put_nanos(out, 2, histogram.start_ms);
     put_nanos(out, 3, histogram.timestamp_ms);
-    let stale = histogram.sum.to_bits() == STALE_NAN;
     if histogram.schema == CUSTOM {
         if stale {
             put_uint(out, 10, 1);
@@ -120,6 +153,10 @@ fn check_count<'c>(
 ) -> Result<(), &'static str> {
     let counted = buckets.into_iter().map(|count| u128::from(*count)).sum::<u128>()
         + u128::from(histogram.exact_zero_count);
+    check_counted(histogram, counted)
+}
+
+fn check_counted(histogram: &Histogram, counted: u128) -> Result<(), &'static str> {
     let count = u128::from(histogram.exact_count);
     match histogram.is_float || counted == count || histogram.sum.is_nan() && counted < count {
         true => Ok(()),
@@ -138,12 +175,7 @@ fn dense(histogram: &Histogram, sign: usize) -> Result<(i64, Vec<u64>), &'static
         let counts = histogram.counts[sign].iter().map(|count| whole(*count));
         counts.collect::<Result<Vec<u64>, _>>()?
     } else {
-        let mut before = 0i64;
-        let counts = histogram.deltas[sign].iter().map(|delta| {
-            before = before.wrapping_add(*delta);
-            u64::try_from(before).map_err(|_| "a bucket of a histogram has a count below zero")
-        });
-        counts.collect::<Result<Vec<u64>, _>>()?
+        absolute(&histogram.deltas[sign]).collect::<Result<Vec<u64>, _>>()?
     }
     .into_iter();
     let mut counts = Vec::new();
@@ -172,6 +204,15 @@ fn dense(histogram: &Histogram, sign: usize) -> Result<(i64, Vec<u64>), &'static
     Ok((first.unwrap_or(0), counts))
 }
 
+/// The counts that deltas from bucket to bucket add up to.
+fn absolute(deltas: &[i64]) -> impl Iterator<Item = Result<u64, &'static str>> {
+    let counts = deltas.iter().scan(0i64, |before, delta| {
+        *before = before.wrapping_add(*delta);
+        Some(*before)
+    });
+    counts.map(|count| u64::try_from(count).map_err(|_| BELOW_ZERO))
+}
+
 /// A count that floats hold exactly.
 fn whole(count: f64) -> Result<u64, &'static str> {
     // 2^53: up to there every whole number is a double.
@@ -183,6 +224,9 @@ fn whole(count: f64) -> Result<u64, &'static str> {
 }
 
 fn read(message: &[u8]) -> Result<Histogram, &'static str> {
+    if message.len() > MAX_HISTOGRAM_BYTES {
+        return Err("a histogram has more than 1,048,576 bytes");
+    }
     let mut read = Histogram::default();
     let mut len = 0;
     for field in sluice_wire::Fields::of(message) {
@@ -191,10 +235,6 @@ fn read(message: &[u8]) -> Result<Histogram, &'static str> {
     }
     if len != message.len() {
         return Err(BROKEN);
-    }
-    if read.is_float && read.sum.to_bits() != STALE_NAN {
-        read.exact_count = whole(read.count)?;
-        read.exact_zero_count = whole(read.zero_count)?;
     }
     Ok(read)
 }

@@ -206,3 +206,20 @@ fn counts_are_those_of_the_buckets() {
     assert!(taken(3, 1.5) && taken(3, f64::NAN) && taken(5, f64::NAN));
     assert!(!taken(5, 1.5) && !taken(2, 1.5) && !taken(2, f64::NAN));
 }
+
+/// Scenario: an exemplar beside a sample, and one in a series of its own, as Prometheus sends it.
+/// Guarantees: the request is taken; the first is the point's, the second is left out and counted.
+#[test]
+fn exemplars_alone_are_left_out() {
+    let exemplar = [&[3 << 3 | 2, 9, 2 << 3 | 1][..], &1f64.to_le_bytes()].concat();
+    let with_sample = [sample(1.0), exemplar.clone()].concat();
+    let mut body = series(&[("__name__", "a")], &with_sample);
+    body.extend(series(&[("__name__", "a")], &exemplar));
+    let (otlp, taken) = to_otlp(Version::V1, &body).unwrap();
+    assert_eq!(
+        (taken.samples, taken.exemplars, taken.left_out_exemplars),
+        (1, 1, 1)
+    );
+    let scan = sluice_wire::validate(Kind::Metrics, Depth::Deep, &otlp).unwrap();
+    assert_eq!(scan.items, 1);
+}

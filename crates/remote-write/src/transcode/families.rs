@@ -14,10 +14,30 @@ const MAX_FAMILIES: usize = 16_384;
 /// What Prometheus calls the type of a metric; the numbers are those of both protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetricType {
+    Unknown = 0,
     Counter = 1,
     Gauge = 2,
     Histogram = 3,
+    GaugeHistogram = 4,
     Summary = 5,
+    Info = 6,
+    StateSet = 7,
+}
+
+impl MetricType {
+    /// The one with this number; what is not known is unknown.
+    pub fn of(number: u64) -> Self {
+        match number {
+            1 => Self::Counter,
+            2 => Self::Gauge,
+            3 => Self::Histogram,
+            4 => Self::GaugeHistogram,
+            5 => Self::Summary,
+            6 => Self::Info,
+            7 => Self::StateSet,
+            _ => Self::Unknown,
+        }
+    }
 }
 
 /// A metric family.

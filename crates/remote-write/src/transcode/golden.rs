@@ -24,6 +24,7 @@ impl Sink for Text {
         match sample.value {
             Value::Float(value) => write!(line, "{:016x}", value.to_bits()).unwrap(),
             Value::Native(message) => native(&mut line, message),
+            Value::Absent => panic!("OTLP has no exemplars without points"),
         }
         for exemplar in sample.exemplars {
             line.push_str(" {");
@@ -43,6 +44,7 @@ impl Sink for Text {
             MetricType::Gauge => "gauge",
             MetricType::Histogram => "histogram",
             MetricType::Summary => "summary",
+            other => panic!("OTLP has no metrics of type {other:?}"),
         };
         write!(line, " {} {kind} {}", about.family, about.unit).unwrap();
         self.0.push(line);

@@ -25,6 +25,7 @@ impl Sink for Kept {
         let bits = match sample.value {
             Value::Float(value) => value.to_bits(),
             Value::Native(message) => crate::hash::hash(message, 0),
+            Value::Absent => panic!("OTLP has no exemplars without points"),
         };
         self.0.push((text, bits, sample.timestamp_ms));
     }

@@ -134,6 +134,20 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         compression: "zstd",
         ..METRICS_REMOTE_WRITE
     },
+    Scenario {
+        name: "remote-write-through",
+        about: "Prometheus remote write 1.0 in and out, snappy in and out",
+        protocol: Protocol::RemoteWrite,
+        encoding: Encoding::Snappy,
+        ..METRICS_REMOTE_WRITE
+    },
+    Scenario {
+        name: "remote-write-2-through",
+        about: "Prometheus remote write 2.0 in, 1.0 out, snappy in and out",
+        protocol: Protocol::RemoteWrite2,
+        encoding: Encoding::Snappy,
+        ..METRICS_REMOTE_WRITE
+    },
     TRACES,
     Scenario {
         name: "traces-zstd",
@@ -270,6 +284,7 @@ impl Scenario {
     pub(crate) fn configuration(&self) -> String {
         let out = match self.output {
             Output::Otlp => self.transport(),
+            Output::RemoteWrite if self.protocol.remote_write().is_some() => "through",
             Output::RemoteWrite => "remote-write",
         };
         let queue = if self.on_disk { "-disk" } else { "" };

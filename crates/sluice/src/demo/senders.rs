@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use sluice_loadgen::{Generator, Request, Signal, Tallies};
 use sluice_otlp::exporter::{GrpcExporter, GrpcExporterOptions, HttpExporter, HttpExporterOptions};
+use sluice_payload::WireFormat;
 use sluice_pipeline::{Batch, Exporter, Part, Verdict};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -205,6 +206,7 @@ pub(super) async fn deliver(
         parts: vec![Part {
             body: request.body.clone(),
             items: u64::from(request.items),
+            wire_format: WireFormat::Otlp,
             frame: None,
         }],
     };

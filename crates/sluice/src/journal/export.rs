@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use sluice_journal::{Disk, Stored, Which, export, journals};
 use sluice_otlp::exporter::{
     FileExporter, FileExporterOptions, FileFormat, HttpExporter, HttpExporterOptions,
 };
-use sluice_payload::Signal;
+use sluice_payload::{Signal, WireFormat};
 use sluice_pipeline::{Batch, Exporter, Part, Verdict};
 use tokio::runtime::Runtime;
 
@@ -165,13 +166,47 @@ fn file(args: &ExportArgs) -> io::Result<FileExporter> {
     })
 }
 
+/// The request as OTLP, which is what the exporters of this command read.
+#[cfg(feature = "remote-write")]
+fn as_otlp(stored: &Stored) -> Result<Bytes, String> {
+    use sluice_remote_write::{Version, to_otlp};
+    let version = match stored.wire_format {
+        WireFormat::Otlp => return Ok(stored.body.clone()),
+        WireFormat::RemoteWrite1 => Version::V1,
+        WireFormat::RemoteWrite2 => Version::V2,
+    };
+    match to_otlp(version, &stored.body) {
+        Ok((otlp, _)) => Ok(otlp.into()),
+        Err(error) => Err(format!(
+            "it came as remote write, and OTLP cannot say it: {error}"
+        )),
+    }
+}
+
+#[cfg(not(feature = "remote-write"))]
+fn as_otlp(stored: &Stored) -> Result<Bytes, String> {
+    match stored.wire_format {
+        WireFormat::Otlp => Ok(stored.body.clone()),
+        _ => Err("it came as remote write: build sluice with the feature remote-write".to_owned()),
+    }
+}
+
 /// Sends one request until it is taken or refused for good.
 fn send(runtime: &Runtime, exporter: &dyn Exporter, stored: Stored, outcome: &mut Outcome) -> io::Result<()> {
     let (seq, items) = (stored.seq, stored.items);
+    let body = match as_otlp(&stored) {
+        Ok(body) => body,
+        Err(reason) => {
+            complain(format_args!("request {seq} is refused: {reason}"));
+            outcome.refused += 1;
+            return Ok(());
+        }
+    };
     let batch = Batch {
         signal: stored.signal,
         parts: vec![Part {
-            body: stored.body,
+            body,
+            wire_format: WireFormat::Otlp,
             items,
             frame: None,
         }],

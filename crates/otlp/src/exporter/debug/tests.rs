@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use sluice_payload::Signal;
+use sluice_payload::{Signal, WireFormat};
 use sluice_pipeline::Part;
 
 use super::*;
@@ -18,6 +18,7 @@ fn batch(signal: Signal, items: u64, text: &str) -> Batch {
         parts: vec![Part {
             body: body.into(),
             items,
+            wire_format: WireFormat::Otlp,
             frame: None,
         }],
     }
@@ -123,6 +124,7 @@ fn oddities_are_told() {
         parts: vec![Part {
             body: Bytes::from(body),
             items: 1,
+            wire_format: WireFormat::Otlp,
             frame: None,
         }],
     };

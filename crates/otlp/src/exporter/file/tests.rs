@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use sluice_journal::testing::{Fault, ManualClock, Operation, SimulatedDisk};
-use sluice_payload::Signal;
+use sluice_payload::{Signal, WireFormat};
 use sluice_pipeline::Part;
 
 use super::*;
@@ -22,6 +22,7 @@ fn batch(parts: &[Bytes]) -> Batch {
         .map(|body| Part {
             body: body.clone(),
             items: 1,
+            wire_format: WireFormat::Otlp,
             frame: None,
         })
         .collect();
