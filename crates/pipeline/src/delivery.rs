@@ -9,6 +9,7 @@
 //! | too large | halved, between payloads, then between items; a single item is a dead letter |
 //! | payload fault | bisected between payloads, then, within a budget, between items; what is left is a dead letter |
 //! | endpoint fault | nothing is dropped: the backlog is held, an alarm raised, one probe at a time sent |
+//! | refused by one of several endpoints | retried, and not given up for it |
 //! | moved | cut anew by where its keys belong now, and sent there at once, with the tries it had |
 //!
 //! A dead letter is kept where there is a place for them, and dropped otherwise; both are counted and logged.
@@ -313,8 +314,11 @@ impl Delivery {
             let Some(sent) = self.attempt(&tracked).await else {
                 return;
             };
-            let Sent::Answered(verdict) = sent else {
-                return self.moved(tracked, probe, work);
+            let refused = matches!(sent, Sent::Refused { .. });
+            let verdict = match sent {
+                Sent::Answered(verdict) => verdict,
+                Sent::Refused { reason } => Verdict::Retry { after: None, reason },
+                Sent::Moved => return self.moved(tracked, probe, work),
             };
             match verdict {
                 Verdict::Delivered { rejected, message } => {
@@ -333,7 +337,7 @@ impl Delivery {
                     let retries = tracked.tries.retries;
                     let delay =
                         after.unwrap_or_else(|| self.settings.retry.delay(retries, self.jitter.draw()));
-                    if self.gives_up(begun, delay) {
+                    if !refused && self.gives_up(begun, delay) {
                         tracing::error!(
                             exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(), reason,
                             "gave up a batch: retry_on_failure.max_elapsed_time has passed (set it to 0 to retry for ever)"

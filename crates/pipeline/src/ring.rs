@@ -62,6 +62,8 @@ struct Out {
     tried_at: Instant,
     /// That batch, while it is under way: there is no other.
     trial: Option<u64>,
+    /// It did not answer for [`LEAVES_AFTER`]: what is under way to it is not answered either.
+    silent: bool,
 }
 
 /// An endpoint that may have keys.
@@ -223,6 +225,14 @@ impl<T: Clone> Ring<T> {
         self.members.iter().any(|member| member.id == id) && !self.has(id, trial)
     }
 
+    /// Whether the endpoint [is out](Self::is_out) for want of answers, and not for what it said.
+    pub fn is_silent(&self, id: u64, trial: Option<u64>) -> bool {
+        let mut members = self.members.iter();
+        let member = members.find(|member| member.id == id);
+        let out = member.and_then(|member| member.out.as_ref());
+        out.is_some_and(|out| out.silent) && self.is_out(id, trial)
+    }
+
     /// Whether another endpoint works, as far as is known.
     pub fn others_work(&self, id: u64) -> bool {
         let works = |member: &Member<T>| member.out.is_none() && member.failing_since.is_none();
@@ -285,7 +295,12 @@ impl<T: Clone> Ring<T> {
             return Failed::Left;
         };
         member.refuses = failure.refuses.is_some();
+        // One that hangs has failed since the request was sent, but for what it answered meanwhile.
+        let begun = failure.begun.max(member.answered_at.unwrap_or(failure.begun));
+        let spoke = failure.refuses.is_some() || failure.after.is_some();
+        let silent = !spoke && now.duration_since(begun) >= LEAVES_AFTER;
         if let Some(out) = &mut member.out {
+            out.silent |= silent;
             // What was under way when it left says nothing that is new.
             if failure.trial.is_some() && out.trial == failure.trial {
                 out.trial = None;
@@ -294,21 +309,21 @@ impl<T: Clone> Ring<T> {
             }
             return Failed::Left;
         }
-        // One that hangs has failed since the request was sent, but for what it answered meanwhile.
-        let begun = failure.begun.max(member.answered_at.unwrap_or(failure.begun));
         let since = member.failing_since.map_or(begun, |since| since.min(begun));
         member.failing_since = Some(since);
         let lasts = failure.refuses == Some(Refuses::UntilMended);
-        if !lasts && (now + after).duration_since(since) < LEAVES_AFTER {
+        let waits = (now + after).duration_since(since) < LEAVES_AFTER;
+        // Then there is nobody it could wait for: a probe would be taken for the first failure of many.
+        let all_refuse = self.members.iter().all(|member| member.refuses);
+        if !lasts && !all_refuse && waits {
             return Failed::Stays;
         }
-        let all_refuse = self.members.iter().all(|member| member.refuses);
         if !others_in {
             // Nobody would be left.
             self.members.iter_mut().for_each(Member::put_in);
         }
         if others_in || all_refuse && self.members.len() > 1 {
-            self.leave(id, after, now);
+            self.leave(id, after, silent, now);
         }
         match (all_refuse, others_in) {
             (true, _) => Failed::AllRefuse,
@@ -321,7 +336,7 @@ impl<T: Clone> Ring<T> {
         self.members.iter_mut().find(|member| member.id == id)
     }
 
-    fn leave(&mut self, id: u64, after: Duration, now: Instant) {
+    fn leave(&mut self, id: u64, after: Duration, silent: bool, now: Instant) {
         let Some(member) = self.member(id) else {
             return;
         };
@@ -333,6 +348,7 @@ impl<T: Clone> Ring<T> {
             rest,
             tried_at: now + rest.max(after),
             trial: None,
+            silent,
         });
     }
 
@@ -611,7 +627,7 @@ mod tests {
     }
 
     /// Scenario: an endpoint takes nothing for now, once, and then for a while; then the other one as well.
-    /// Guarantees: it keeps its keys as long as one that does not answer; when both say so the backlog is held.
+    /// Guarantees: it keeps its keys as long as one that does not answer; when both say so the backlog is held, and stays so.
     #[test]
     fn one_that_is_exhausted_has_time() {
         let start = Instant::now();
@@ -626,6 +642,12 @@ mod tests {
         assert!(ring.is_in(a));
         assert_eq!(ring.failed(a, exhausted(late), late), Failed::Left);
         assert_eq!(ring.failed(b, exhausted(start), late), Failed::AllRefuse);
+        let probe = ring.failed(a, exhausted(late), late);
+        assert_eq!(
+            probe,
+            Failed::AllRefuse,
+            "the hold goes on, without a grace of its own"
+        );
     }
 
     /// Scenario: an endpoint asks to be left alone for an hour; then it is the only one.

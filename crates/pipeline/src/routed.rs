@@ -2,7 +2,8 @@
 //!
 //! A batch is cut by the owners of its keys before it is sent, and each piece is a request of its own, with retries of its
 //! own. A piece whose endpoint is gone, or out, before it was delivered is cut anew among the others ([`Sent::Moved`]): that is how
-//! a vanished endpoint's backlog is handed over. Only what was under way to it and had no answer can arrive twice.
+//! a vanished endpoint's backlog is handed over. Only what was under way and had no answer can arrive twice: with any exporter what ran
+//! into its time-out, here also what is cut off from an endpoint that hangs ([`LAST_WORD`]).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,8 +20,9 @@ use tokio::time::Instant;
 use crate::ring::{Failed, Failure, Refuses, Ring, owner};
 use crate::{Batch, Export, Exporter, Part, Verdict, kind};
 
-/// What is under way to an endpoint that has left may still be answered in this time. Then others have it: requests to an endpoint
-/// that hangs must not keep their places among those under way until their time is up.
+/// What is under way to an endpoint that has left because it does not answer may still be answered in this time. Then others have it:
+/// requests to an endpoint that hangs must not keep their places among those under way until their time is up. One that has left
+/// and speaks keeps what is under way to it: it may well have taken it.
 const LAST_WORD: Duration = Duration::from_millis(500);
 
 /// What came of sending a batch to its owner.
@@ -28,6 +30,11 @@ const LAST_WORD: Duration = Duration::from_millis(500);
 pub enum Sent {
     /// As with any exporter.
     Answered(Verdict),
+    /// The endpoint takes nothing, and another one may take the batch, or this one later: it is tried again, and never given up for it.
+    Refused {
+        /// What the endpoint said.
+        reason: String,
+    },
     /// What is in the batch belongs to others now: it is routed anew, at once.
     Moved,
 }
@@ -357,22 +364,24 @@ impl Owner for Endpoint {
         Box::pin(async move {
             let begun = Instant::now();
             tokio::select! {
+                biased;
                 verdict = self.exporter.export(batch) => self.settle(verdict, begun),
-                () = self.left() => Sent::Moved,
+                () = self.hangs() => Sent::Moved,
             }
         })
     }
 }
 
 impl Endpoint {
-    /// Ends when the endpoint has been out for [`LAST_WORD`]. Of one that is gone from the list what is under way ends as it ends.
-    async fn left(&self) {
+    /// Ends when the endpoint has been out and silent for [`LAST_WORD`]. Of one that is gone from the list what is under way ends as it
+    /// ends.
+    async fn hangs(&self) {
         loop {
             let changed = self.endpoints.changed.notified();
-            let is_out = || self.endpoints.ring.lock().is_out(self.id, self.trial);
-            if is_out() {
+            let is_silent = || self.endpoints.ring.lock().is_silent(self.id, self.trial);
+            if is_silent() {
                 tokio::time::sleep(LAST_WORD).await;
-                if is_out() {
+                if is_silent() {
                     return;
                 }
                 continue;
@@ -411,11 +420,9 @@ impl Endpoint {
             after,
         };
         match self.fails(&mut ring, failure, reason) {
-            // Another one may still take it.
-            Failed::Stays if refuses.is_some() => Sent::Answered(Verdict::Retry {
-                after: None,
+            Failed::Stays if refuses.is_some() => Sent::Refused {
                 reason: reason.clone(),
-            }),
+            },
             Failed::Stays | Failed::AllRefuse => Sent::Answered(verdict),
             Failed::Left => Sent::Moved,
         }

@@ -16,12 +16,17 @@ use crate::{BatchSettings, DeliverySettings, RetrySettings, deliver};
 /// When a request that is not answered is given up.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a slow endpoint needs.
+const SLOW: Duration = Duration::from_secs(10);
+
 /// Endpoints by name: what they answer, and the spans they took, each by trace and number.
 #[derive(Default)]
 struct Backends {
     broken: Mutex<BTreeMap<String, Verdict>>,
     /// Those that take requests and do not answer.
     hung: Mutex<BTreeSet<String>>,
+    /// Those that take [`SLOW`] to answer, and have taken the request before.
+    slow: Mutex<BTreeSet<String>>,
     taken: Mutex<BTreeMap<String, Vec<(u8, u8)>>>,
     asked: Mutex<BTreeMap<String, u32>>,
     /// Requests under way, and the most there were at once.
@@ -58,8 +63,12 @@ impl Exporter for Backend {
                 .or_default()
                 .extend(spans);
         }
+        let needs = match self.all.slow.lock().contains(&self.name) {
+            true => SLOW,
+            false => Duration::from_millis(10),
+        };
         Box::pin(async move {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(needs).await;
             self.all.under_way.lock().get_mut(&self.name).unwrap().0 -= 1;
             verdict
         })
@@ -420,6 +429,76 @@ async fn a_hold_ends_with_one_endpoint_mended() {
         assert_eq!(taken, 3 * TRACES.len());
         rig.owners().await;
     }
+}
+
+/// Scenario: both endpoints say for ten minutes that they take nothing for now; retries end after a minute, or are disabled. Then both
+/// work.
+/// Guarantees: no batch is given up for an endpoint that is exhausted, not even the one that probes; all arrives.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_for_now_is_never_given_up() {
+    let ended = RetrySettings {
+        max_elapsed_time: Some(Duration::from_secs(60)),
+        ..RetrySettings::default()
+    };
+    let disabled = RetrySettings {
+        enabled: false,
+        ..RetrySettings::default()
+    };
+    let exhausted = || Verdict::Exhausted {
+        reason: "quota".into(),
+    };
+    for retry in [ended, disabled] {
+        let rig = Rig::with(&["a", "b"], 4, retry);
+        rig.breaks("a", exhausted());
+        rig.breaks("b", exhausted());
+        (0..3).for_each(|number| rig.send(number));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(rig.arrived(), 0);
+        let asked: u32 = rig.backends.asked.lock().values().sum();
+        assert!((4..200).contains(&asked), "{asked} requests: held, and probed");
+        rig.backends.broken.lock().clear();
+        rig.owners().await;
+    }
+}
+
+/// Scenario: one endpoint of two takes nothing for a moment; retries are disabled.
+/// Guarantees: within its grace the batch waits for it and is not given up.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_exhausted_loses_nothing_in_its_grace() {
+    let disabled = RetrySettings {
+        enabled: false,
+        ..RetrySettings::default()
+    };
+    let rig = Rig::with(&["a", "b"], 4, disabled);
+    let quota = Verdict::Exhausted {
+        reason: "quota".into(),
+    };
+    rig.breaks("b", quota);
+    rig.send(0);
+    tokio::time::sleep(LEAVES_AFTER / 2).await;
+    rig.backends.broken.lock().clear();
+    rig.owners().await;
+}
+
+/// Scenario: an endpoint is answering a request, which takes it ten seconds, when it asks for others to come five seconds later.
+/// Guarantees: it is out, and keeps the request it is working on: nothing arrives twice.
+#[tokio::test(start_paused = true)]
+async fn one_that_leaves_and_speaks_keeps_what_is_under_way() {
+    let rig = Rig::with(&["a", "b"], 4, RetrySettings::default());
+    rig.backends.slow.lock().insert("b".to_owned());
+    rig.send(0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let later = Verdict::Retry {
+        after: Some(LEAVES_AFTER),
+        reason: "busy".into(),
+    };
+    rig.backends.slow.lock().clear();
+    rig.breaks("b", later);
+    rig.send(1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.routed.endpoints.ring.lock().count(), (2, 1));
+    rig.backends.broken.lock().clear();
+    rig.owners().await;
 }
 
 /// Scenario: one endpoint of three answers 400 to everything.
