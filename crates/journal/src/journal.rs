@@ -1,7 +1,9 @@
 //! The writer's side.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -422,13 +424,23 @@ impl Appended {
     /// # Errors
     /// [`NotPersisted`]: it is not there, and will not be.
     pub async fn persisted(mut self) -> Result<(), NotPersisted> {
+        std::future::poll_fn(|cx| self.poll_persisted(cx)).await
+    }
+
+    /// The same, for whoever waits for several. Exporters may have it only once this is dropped: no other is to be waited for in between.
+    ///
+    /// # Errors
+    /// As [`persisted`](Self::persisted).
+    pub fn poll_persisted(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotPersisted>> {
         let Some(answer) = &mut self.answer else {
-            return Ok(());
+            return Poll::Ready(Ok(()));
         };
-        answer.await.unwrap_or_else(|_| {
-            Err(NotPersisted {
-                pipeline: String::new(),
-                reason: "the gateway stopped".to_owned(),
+        Pin::new(answer).poll(cx).map(|answer| {
+            answer.unwrap_or_else(|_| {
+                Err(NotPersisted {
+                    pipeline: String::new(),
+                    reason: "the gateway stopped".to_owned(),
+                })
             })
         })
     }

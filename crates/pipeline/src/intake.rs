@@ -1,10 +1,11 @@
 //! From a receiver into the journals of every pipeline of its signal.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use sluice_admission::Permit;
-use sluice_journal::{Confirm, Confirmed, Durability, EASED_BYTES, Full, Journal, NotPersisted};
+use sluice_journal::{Appended, Confirm, Confirmed, Durability, EASED_BYTES, Full, Journal, NotPersisted};
 use sluice_payload::{Encoding, Payload, Signal};
 use sluice_telemetry::DropReason;
 use tokio::time::Instant;
@@ -225,8 +226,8 @@ impl Intake {
         };
         // Journals on disk may refuse yet; those in memory take what was reserved, and so come last. With two on disk, one may
         // take what the other refuses: the client sends it again, and it is in the first one twice.
-        let mut on_disk = Vec::new();
         for durable in [true, false] {
+            let mut on_disk = Vec::new();
             for ((route, payload), space) in wanted().zip(&mut spaces) {
                 if route.journal.is_durable() != durable {
                     continue;
@@ -244,10 +245,8 @@ impl Intake {
                     on_disk.push(appended);
                 }
             }
-            for appended in on_disk.drain(..) {
-                let refused = |error: NotPersisted| NotTaken::Refused(error.to_string());
-                appended.persisted().await.map_err(refused)?;
-            }
+            let refused = |error: NotPersisted| NotTaken::Refused(error.to_string());
+            all_persisted(on_disk).await.map_err(refused)?;
         }
         let permit = payloads
             .iter()
@@ -280,6 +279,26 @@ impl Intake {
     }
 }
 
+/// Waits for all of them side by side: the exporters of one journal wait for no other journal's disk.
+async fn all_persisted(mut waiting: Vec<Appended>) -> Result<(), NotPersisted> {
+    std::future::poll_fn(|cx| {
+        let mut result = Ok(());
+        waiting.retain_mut(|appended| match appended.poll_persisted(cx) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(())) => false,
+            Poll::Ready(refused) => {
+                result = refused;
+                false
+            }
+        });
+        match (&result, waiting.is_empty()) {
+            (Ok(()), false) => Poll::Pending,
+            _ => Poll::Ready(result),
+        }
+    })
+    .await
+}
+
 /// Receiving and sending share cores. A receiver that is never idle would take every turn it can get, and the queue
 /// would grow to its limit in front of a destination that is waiting for more; and what leaves a long queue is in no cache
 /// any more.
@@ -310,10 +329,13 @@ async fn give_way(routes: &[Route]) {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use std::pin::pin;
+
     use bytes::Bytes;
     use sluice_admission::Budget;
-    use sluice_journal::{Cursor, CursorSpec, Limits, OnFull, Settled};
-    use sluice_payload::{TenantId, WireFormat};
+    use sluice_journal::testing::SimulatedDisk;
+    use sluice_journal::{Cursor, CursorSpec, DiskSettings, Limits, OnFull, Settled};
+    use sluice_payload::{TenantId, Tenants, WireFormat};
 
     use super::*;
 
@@ -332,17 +354,34 @@ mod tests {
         }
     }
 
-    /// A pipeline of logs with one exporter.
-    fn pipeline() -> (Intake, Journal, Cursor) {
-        let spec = CursorSpec {
+    fn spec() -> CursorSpec {
+        CursorSpec {
             exporter: "x".into(),
             limits: Limits::default(),
             on_full: OnFull::Refuse,
+        }
+    }
+
+    /// A pipeline of logs with one exporter.
+    fn pipeline() -> (Intake, Journal, Cursor) {
+        with(Journal::memory("logs", vec![spec()]))
+    }
+
+    /// The same on a disk that does nothing before it is its [turn](Journal::turn).
+    fn durable_pipeline() -> (Intake, Journal, Cursor) {
+        let disk = DiskSettings {
+            filesystem: Arc::new(SimulatedDisk::default()),
+            seed: Some(1),
+            ..DiskSettings::new("/journal", Tenants::default())
         };
-        let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+        let (journal, cursors, _) = Journal::disk("logs", vec![spec()], disk).unwrap();
+        with((journal, cursors))
+    }
+
+    fn with((journal, mut cursors): (Journal, Vec<Cursor>)) -> (Intake, Journal, Cursor) {
         let route = Route {
             journal: journal.clone(),
-            ack: AckLevel::Accepted,
+            ack: AckLevel::Persisted,
             passing_through: Vec::new(),
             block_for: Duration::ZERO,
             straight: false,
@@ -395,6 +434,37 @@ mod tests {
         }
         let otlp = WireFormat::Otlp;
         assert_eq!(got, [[WireFormat::RemoteWrite2, otlp], [otlp, otlp]]);
+    }
+
+    /// Scenario: a receiver feeds two pipelines on disks; the disk of the first is slow.
+    /// Guarantees: the exporter of the second has the payload as soon as its own disk has it; the answer comes when both have.
+    #[tokio::test(start_paused = true)]
+    async fn exporters_wait_for_their_own_disk_alone() {
+        let pipelines: Vec<_> = (0..2).map(|_| durable_pipeline()).collect();
+        let route = |intake: &Intake| (Signal::Logs, intake.routes[Signal::Logs as usize][0].clone());
+        let intake = Intake::new(pipelines.iter().map(|(intake, _, _)| route(intake)));
+        let mut pipelines = pipelines.into_iter();
+        let (slow, (_, quick, mut cursor)) = (pipelines.next().unwrap().1, pipelines.next().unwrap());
+        let (mut taking, mut sending) = (pin!(intake.take(payload(), Duration::ZERO)), pin!(cursor.next()));
+        let soon = async {
+            tokio::select! {
+                _ = &mut taking => panic!("no disk has it"),
+                _ = &mut sending => panic!("its disk does not have it"),
+                () = tokio::time::sleep(LONG_TURN) => {}
+            }
+        };
+        soon.await;
+        quick.turn();
+        let soon = async {
+            tokio::select! {
+                _ = &mut taking => panic!("the slow disk does not have it"),
+                entry = &mut sending => entry,
+            }
+        };
+        let sent = tokio::time::timeout(LONG_TURN, soon).await;
+        assert!(sent.unwrap().is_some());
+        slow.turn();
+        taking.await.unwrap();
     }
 
     /// An exporter that needs so many turns for a payload, beside the one in which it gets it.
