@@ -305,8 +305,9 @@ where
             let frame = frame.map_err(|error| Refusal::Disconnected(error.to_string()))?;
             if let Ok(data) = frame.into_data() {
                 self.received += data.remaining() as u64;
-                let elapsed = self.started.elapsed();
-                visit.reads_on(elapsed);
+                let now = Instant::now();
+                visit.reads_on(now);
+                let elapsed = now.saturating_duration_since(self.started);
                 if elapsed > self.limits.idle_timeout
                     && (self.received as f64) < self.least_bytes_per_sec() as f64 * elapsed.as_secs_f64()
                 {
@@ -330,8 +331,9 @@ where
             if look == give_up {
                 return Err(self.too_slow());
             }
-            let elapsed = self.started.elapsed();
-            visit.reads_on(elapsed);
+            let now = Instant::now();
+            visit.reads_on(now);
+            let elapsed = now.saturating_duration_since(self.started);
             let gate = visit.gate();
             let stalls = (self.received as f64) < PRESSED_BYTES_PER_SEC as f64 * elapsed.as_secs_f64();
             if self.reserved > 0 && stalls && elapsed >= STALL_GRACE && gate.budget().is_contended() {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::Refusal;
 use crate::conversation::H2_STREAM_WINDOW;
-use crate::turns::{Turn, Turns};
+use crate::turns::{LONGEST_WAIT, Turn, Turns};
 
 /// What every receiver asks before it reads. Cloning shares it.
 #[derive(Debug, Clone)]
@@ -49,7 +49,7 @@ impl Gate {
             hint: RetryHint::new(std::time::Instant::now(), seed),
             wait,
             waited,
-            turns: Turns::new(ceiling, most_waiting(ceiling)),
+            turns: Turns::new(ceiling),
             turn_waits,
         }))
     }
@@ -79,6 +79,7 @@ impl Gate {
                 .budget
                 .visit(shares(tenant.index()).start + signal as usize),
             patience: self.0.wait,
+            turn_patience: self.0.wait.min(LONGEST_WAIT),
             held: 0,
             give_way_after: GIVE_WAY_AFTER,
             turn: None,
@@ -130,12 +131,14 @@ fn shares(tenant: usize) -> std::ops::Range<usize> {
 }
 
 /// One request at the gate. However many reservations it makes, together they wait no longer than the gate lets
-/// one request wait: a client is answered while it still listens.
+/// one request wait, and its turns as long once more or [`LONGEST_WAIT`]: a client is answered while it still listens.
 #[derive(Debug)]
 pub struct Visit<'a> {
     gate: &'a Gate,
     visitor: Visitor,
     patience: Duration,
+    /// How much longer it may wait for turns. Apart from the other: who has waited for a turn has the same chance of memory.
+    turn_patience: Duration,
     /// Bytes granted so far, some of which may have been given back: what others could get from it, at most.
     held: u64,
     give_way_after: Duration,
@@ -159,32 +162,36 @@ impl Visit<'_> {
         self.visitor.expect(bytes);
     }
 
-    /// Waits for the turn of a body of `bytes`, in place of the one it has; returns how long that took. See [`Turns`].
+    /// Waits for the turn of a body of `bytes`; who has one keeps it, though it turns out to be larger. Returns how long that took. See
+    /// [`Turns`].
     pub(crate) async fn take_turn(&mut self, bytes: u64) -> Duration {
-        self.turn = None;
-        if !Turns::has(bytes) {
+        if self.turn.is_some() || !Turns::has(bytes) {
             return Duration::ZERO;
         }
         let Inner {
-            turns, turn_waits, ..
+            budget,
+            turns,
+            turn_waits,
+            ..
         } = &*self.gate.0;
         self.turn = turns.now(bytes);
-        if self.turn.is_some() {
+        if self.turn.is_some() || self.turn_patience.is_zero() {
             return Duration::ZERO;
         }
         turn_waits.add(1);
         let asked = Instant::now();
-        self.turn = turns.wait(bytes, self.patience).await;
+        // Both lines keep unread bytes in their connections: together they have the places of one.
+        let usage = budget.usage();
+        let places = (most_waiting(usage.capacity) as usize).saturating_sub(usage.waiting);
+        self.turn = turns.wait(bytes, self.turn_patience, places).await;
         let waited = asked.elapsed();
-        self.patience = self.patience.saturating_sub(waited);
+        self.turn_patience = self.turn_patience.saturating_sub(waited);
         waited
     }
 
-    /// The body has been read for so long, and is not all here.
-    pub(crate) fn reads_on(&mut self, read_for: Duration) {
-        if self.turn.is_some() && !Turns::lasts(read_for) {
-            self.turn = None;
-        }
+    /// The body is being read, and is not all here.
+    pub(crate) fn reads_on(&mut self, now: Instant) {
+        self.turn.take_if(|turn| !turn.lasts(now));
     }
 
     /// What is to be kept until the body's payload is in the journals: until then its turn lasts, if it has one.
@@ -209,7 +216,11 @@ impl Visit<'_> {
             return Ok(permit);
         }
         let Inner {
-            budget, wait, waited, ..
+            budget,
+            wait,
+            waited,
+            turns,
+            ..
         } = &*self.gate.0;
         let usage = budget.usage();
         // One tenant that floods the gateway leaves half of the line to others.
@@ -222,6 +233,9 @@ impl Visit<'_> {
                 usage.waiting
             );
             return Err(self.gate.busy(bytes, message, "memory"));
+        }
+        if (usage.waiting + turns.waiting()) as u64 >= most_waiting(usage.capacity) {
+            turns.make_place();
         }
         waited.add(1);
         // It is memory that is short now, and others may need none.
@@ -272,7 +286,7 @@ impl Visit<'_> {
 /// held by their connections, outside of the budget: the memory plan leaves it free.
 pub const WAITING_PART: u64 = 8;
 
-/// Requests that may wait for memory at once, small ones not counted out. Each keeps up to a stream's window of unread
+/// Requests that may wait for memory or their turns at once, small ones not counted out. Each keeps up to a stream's window of unread
 /// bytes in its connection.
 fn most_waiting(capacity: u64) -> u64 {
     const LEAST: u64 = 16;
@@ -329,5 +343,97 @@ mod tests {
         assert!(matches!(refused, Refusal::Busy { .. }), "{refused}");
         assert_eq!(began.elapsed(), WAIT);
         drop(first);
+    }
+
+    const LARGE: u64 = 1 << 20;
+
+    /// A gate at which four bodies of [`LARGE`] have turns, and those of them.
+    async fn full_of_turns(budget: Budget) -> (Gate, Vec<Option<Turn>>) {
+        let gate = Gate::new(budget, Duration::from_secs(5), &Registry::default(), 1);
+        let mut turns = Vec::new();
+        for _ in 0..4 {
+            let mut visit = gate.visit();
+            assert_eq!(visit.take_turn(LARGE).await, Duration::ZERO);
+            turns.push(visit.into_turn());
+        }
+        assert!(turns.iter().all(Option::is_some));
+        (gate, turns)
+    }
+
+    /// Scenario: others keep all turns; a body waits for one before it is read, and would again before it is inflated. Later it has one, and
+    /// needs one for a larger body.
+    /// Guarantees: it goes on after two seconds in all, and has as much time for memory as without turns; it never gives up the turn it has
+    /// to wait for another.
+    #[tokio::test(start_paused = true)]
+    async fn turns_take_nothing_off_the_wait_for_memory() {
+        let (gate, turns) = full_of_turns(Budget::new(16 * LARGE)).await;
+        let mut visit = gate.visit();
+        assert_eq!(visit.take_turn(LARGE).await, LONGEST_WAIT);
+        assert_eq!(visit.take_turn(2 * LARGE).await, Duration::ZERO);
+        assert!(visit.turn.is_none());
+        assert_eq!(visit.patience(), Duration::from_secs(5));
+        drop(turns);
+        assert_eq!(visit.take_turn(LARGE).await, Duration::ZERO);
+        let _others: Vec<_> = (0..3).map(|_| gate.0.turns.now(LARGE).unwrap()).collect();
+        assert_eq!(visit.take_turn(4 * LARGE).await, Duration::ZERO);
+        assert!(visit.turn.is_some());
+    }
+
+    /// Scenario: a body begins a second after its request (in gRPC, the size comes with it), has its turn, and takes its time.
+    /// Guarantees: it has its turn for a moment from when it got it, and no longer.
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_lasts_from_when_it_was_granted() {
+        let gate = Gate::new(
+            Budget::new(16 * LARGE),
+            Duration::from_secs(5),
+            &Registry::default(),
+            1,
+        );
+        let mut visit = gate.visit();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        visit.take_turn(LARGE).await;
+        visit.reads_on(Instant::now());
+        assert!(visit.turn.is_some());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        visit.reads_on(Instant::now());
+        assert!(visit.turn.is_none());
+    }
+
+    /// Scenario: as many as may wait wait for turns and memory, in several mixtures; one more comes for its turn, or for memory.
+    /// Guarantees: together they are no more than may wait: who comes for a turn goes on without, and who comes for memory waits in place of
+    /// one that waits for its turn, and is not refused for it.
+    #[tokio::test(start_paused = true)]
+    async fn both_lines_have_the_places_of_one() {
+        let most = most_waiting(16 * LARGE) as usize;
+        for for_memory in [0, most / 2, most - 1] {
+            let budget = Budget::new(16 * LARGE);
+            let (gate, _turns) = full_of_turns(budget.clone()).await;
+            let largest = budget.largest();
+            let _held = budget.try_reserve(largest).unwrap();
+            let mut waiting = tokio::task::JoinSet::new();
+            let wait = |visit_turn: bool| {
+                let gate = gate.clone();
+                async move {
+                    let mut visit = gate.visit();
+                    match visit_turn {
+                        true => drop(visit.take_turn(LARGE).await),
+                        false => drop(visit.reserve(largest).await),
+                    }
+                    visit_turn
+                }
+            };
+            (0..most).for_each(|number| drop(waiting.spawn(wait(number >= for_memory))));
+            let soon = Duration::from_millis(100);
+            tokio::time::sleep(soon).await;
+            let lines = || (gate.usage().waiting, gate.0.turns.waiting());
+            assert_eq!(lines(), (for_memory, most - for_memory));
+            let began = Instant::now();
+            assert!(wait(true).await);
+            assert_eq!(began.elapsed(), Duration::ZERO, "one too many for a turn");
+            waiting.spawn(wait(false));
+            tokio::time::sleep(soon).await;
+            assert_eq!(lines(), (for_memory + 1, most - for_memory - 1));
+            assert!(waiting.try_join_next().unwrap().unwrap(), "it was one for a turn");
+        }
     }
 }
