@@ -31,6 +31,8 @@ mod queue;
 mod reader;
 mod record;
 mod recovery;
+#[cfg(test)]
+mod removal;
 mod repair;
 mod scan;
 mod segment;
@@ -322,6 +324,7 @@ pub(crate) fn open(
         synced_at: now,
         positions_synced_at: now,
         droppers: (0..cursors).map(|_| None).collect(),
+        done: Vec::new(),
         new_dropper: Box::new(move || Reader::new(droppers.clone(), false)),
     };
     let reader = |_| CursorReader::new(Reader::new(source.clone(), true));

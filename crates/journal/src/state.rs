@@ -158,7 +158,7 @@ impl State {
     pub(crate) fn backlog_bytes(&self) -> u64 {
         if let Some(spill) = &self.spill {
             // As long as somebody is far behind there is no less than what may be kept.
-            return match spill.is_far_behind {
+            return match self.is_far_behind() {
                 true => spill.most_kept_bytes,
                 false => spill.kept_bytes,
             };

@@ -49,6 +49,11 @@ fn who_is_far_behind_has_nothing_kept() {
     assert_eq!((kept(&journal), journal.backlog_bytes()), (0, KEPT_BYTES));
     let mut last = behind.split_off(70);
     deliver(behind);
+    assert_eq!(
+        journal.backlog_bytes(),
+        0,
+        "nobody is to wait any more, though nothing has come"
+    );
     last.extend(come(2));
     assert!(kept(&journal) > 0, "it is nearly there");
     deliver(last);

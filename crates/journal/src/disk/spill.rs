@@ -75,8 +75,6 @@ pub(crate) struct Spill {
     pub most_kept_bytes: u64,
     /// No slot below this number has a payload.
     pub kept_from: u64,
-    /// All cursors are too far behind for payloads to be kept.
-    pub is_far_behind: bool,
     /// Bytes one cursor may be sending at once; a single larger payload is sent all the same.
     pub most_in_flight_bytes: u64,
     /// Records, or runs of bytes, that could not be read.
@@ -163,18 +161,25 @@ impl State {
         self.keep_less(released);
     }
 
+    /// Whether all cursors are too far behind for payloads to be kept.
+    pub(crate) fn is_far_behind(&self) -> bool {
+        let Some(spill) = self.spill.as_deref() else {
+            return false;
+        };
+        let far_bytes = spill.most_kept_bytes.saturating_mul(FAR_BEHIND);
+        let is_far = |cursor: &CursorState| cursor.next < spill.kept_from && cursor.backlog.bytes > far_bytes;
+        self.cursors.iter().all(is_far)
+    }
+
     /// Lets go of the oldest payloads in memory until the rest is within its limit, and of all while nobody will be where they are before
     /// they are the oldest.
     fn keep_less(&mut self, released: &mut Released) {
         let cursors: Vec<u64> = self.cursors.iter().map(|cursor| cursor.next).collect();
+        let is_far_behind = self.is_far_behind();
         let Some(spill) = self.spill.as_deref_mut() else {
             return;
         };
-        let far_bytes = spill.most_kept_bytes.saturating_mul(FAR_BEHIND);
-        let kept_from = spill.kept_from;
-        let is_far = |cursor: &CursorState| cursor.next < kept_from && cursor.backlog.bytes > far_bytes;
-        spill.is_far_behind = self.cursors.iter().all(is_far);
-        let most_bytes = match spill.is_far_behind {
+        let most_bytes = match is_far_behind {
             true => 0,
             false => spill.most_kept_bytes,
         };

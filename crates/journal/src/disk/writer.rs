@@ -45,6 +45,8 @@ pub(crate) struct Writer {
     pub sync: SyncPolicy,
     pub synced_at: Instant,
     pub positions_synced_at: Instant,
+    /// Segments that nobody needs any more, to be removed once the positions on the disk say so too.
+    pub done: Vec<Segment>,
     /// Finds what exporters that are cut loose have to drop.
     pub droppers: Vec<Option<Reader>>,
     pub new_dropper: Box<dyn Fn() -> Reader + Send>,
@@ -74,23 +76,27 @@ impl Writer {
             self.synced_at = now;
             self.sync_behind(shared);
         }
-        let done = self.write_positions(shared);
+        let mut said = self.write_positions(shared);
         let is_due = now.saturating_duration_since(self.positions_synced_at) >= POSITION_SYNC;
-        if self.sync != SyncPolicy::Off && (is_due || !done.is_empty()) {
+        if self.sync != SyncPolicy::Off && (is_due || !self.done.is_empty()) {
             self.positions_synced_at = now;
-            self.sync_positions();
+            said &= self.sync_positions(shared);
         }
-        self.remove(shared, done);
+        if said {
+            self.remove(shared);
+        }
     }
 
     /// Ends orderly: everything is on the disk, and the next start has nothing to scan.
     pub fn finish(&mut self, shared: &Shared) {
         self.seal(shared);
-        let done = self.write_positions(shared);
+        let mut said = self.write_positions(shared);
         if self.sync != SyncPolicy::Off {
-            self.sync_positions();
+            said &= self.sync_positions(shared);
         }
-        self.remove(shared, done);
+        if said {
+            self.remove(shared);
+        }
     }
 
     fn commit(&mut self, shared: &Shared, mut group: Vec<Pending>) {
@@ -278,46 +284,52 @@ impl Writer {
 
     /// On a full disk, a segment that everybody is past goes, even if it has room: it may be all there is to give back.
     fn make_room(&mut self, shared: &Shared, error: &io::Error) {
-        let is_full = matches!(
-            error.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-        );
         let Some(active) = &self.log.active else { return };
         let has_records = active.offset > HEADER_BYTES;
         let first = active.id.first;
-        if is_full && has_records && shared.state.lock().is_settled(first) {
+        if is_full(error) && has_records && shared.state.lock().is_settled(first) {
             self.seal(shared);
         }
     }
 
-    /// Writes the positions that have moved; returns the segments that nobody needs any more, by what is written now.
-    fn write_positions(&mut self, shared: &Shared) -> Vec<Segment> {
+    /// Writes the positions that have moved. True when what is done with may go: the positions say so, or the disk is full, where waiting
+    /// for them would keep the space that they need. Then what a crash loses is the account alone: requests that were delivered count
+    /// as lost.
+    fn write_positions(&mut self, shared: &Shared) -> bool {
         // Both of one moment: a segment that is settled after it is still asked for by a position on the disk, and would count as lost after
         // a SIGKILL.
         let (moved, done) = {
             let mut state = shared.state.lock();
             (state.moved_positions(), state.done_with())
         };
+        self.done.extend(done);
+        let mut may_go = true;
         for (index, position) in moved {
             if let Err(error) = self.positions[index].write(&position) {
-                tracing::debug!(pipeline = shared.pipeline, %error, "a position could not be written");
+                tracing::debug!(pipeline = shared.pipeline, %error, "a position could not be written; it is tried again");
                 shared.state.lock().position_not_written(index);
+                may_go &= is_full(&error);
             }
         }
-        done
+        may_go
     }
 
-    fn sync_positions(&mut self) {
-        for position in &mut self.positions {
+    /// The same for syncing them. What a failed sync was to write may be gone: it is written again before the next one.
+    fn sync_positions(&mut self, shared: &Shared) -> bool {
+        let mut may_go = true;
+        for (index, position) in self.positions.iter_mut().enumerate() {
             if let Err(error) = position.sync() {
                 tracing::warn!(%error, "a position in the journal could not be synced; it is tried again");
+                shared.state.lock().position_not_written(index);
+                may_go &= is_full(&error);
             }
         }
+        may_go
     }
 
-    fn remove(&mut self, shared: &Shared, done: Vec<Segment>) {
+    fn remove(&mut self, shared: &Shared) {
         let Some(disk) = &shared.disk else { return };
-        for segment in done {
+        for segment in self.done.drain(..) {
             let path = self.log.path(segment.id);
             let filesystem = &*disk.filesystem;
             let removed = match segment.damaged {
@@ -333,6 +345,13 @@ impl Writer {
             }
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 /// Moves a damaged segment out of the way, for somebody to look at, and the oldest such out of the world.
