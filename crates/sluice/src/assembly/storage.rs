@@ -7,7 +7,7 @@ use sluice_journal::{
 };
 use sluice_payload::{Encoding, Tenants};
 
-use crate::settings::{Balance, ComponentId, Exporter, Extension, FileStorage, Pipeline, Settings};
+use crate::settings::{ComponentId, Exporter, Extension, FileStorage, Pipeline, Settings};
 
 /// This part of the memory budget is kept for what exporters read back from disks, all of them together.
 const READ_BACK_SHARE: u64 = 4;
@@ -43,7 +43,7 @@ impl Shares {
                 .iter()
                 .filter(|pipeline| pipeline.storage.is_some())
         };
-        // What is read back is in memory once, and once more where it is cut into copies.
+        // What is read back is in memory once, and once more where it may be cut into copies.
         let times: u64 = durable()
             .flat_map(|pipeline| pipeline.exporters.iter().map(move |id| (pipeline, id)))
             .map(|(pipeline, id)| 1 + u64::from(cuts(settings, pipeline, id)))
@@ -58,14 +58,13 @@ impl Shares {
     }
 }
 
-/// Whether an exporter's batches are cut: by size, or by keys.
+/// Whether an exporter's batches may be cut: by size, by keys, or because the destination finds one too large, or something in it bad. Copies
+/// of what was read back are in no budget.
 fn cuts(settings: &Settings, pipeline: &Pipeline, id: &ComponentId) -> bool {
-    let balance = match settings.exporters.get(id) {
-        Some(Exporter::OtlpGrpc(otlp)) => otlp.balance,
-        Some(Exporter::OtlpHttp(otlp)) => otlp.balance,
-        _ => Balance::default(),
-    };
-    balance == Balance::ConsistentHash || settings.batching(pipeline, id).max_size.is_some()
+    match settings.exporters.get(id) {
+        Some(Exporter::OtlpGrpc(_) | Exporter::OtlpHttp(_) | Exporter::RemoteWrite(_)) => true,
+        _ => settings.batching(pipeline, id).max_size.is_some(),
+    }
 }
 
 /// A pipeline's journal.
