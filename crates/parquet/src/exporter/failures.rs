@@ -10,6 +10,7 @@ use sluice_pipeline::RetrySettings;
 use sluice_telemetry::Registry;
 
 use super::layout::{Layout, LayoutSettings};
+use super::spool::Spool;
 use super::tests::{all, bodies, names, open, payload};
 use super::{Feed, ParquetExporter, ParquetExporterOptions, Target};
 
@@ -119,6 +120,85 @@ fn a_kill_while_cuts_are_written_anew_loses_nothing() {
     assert!(waiting.is_empty());
     let laid = layout.push(0, &payload(0, 1), 0, now, &mut Vec::new()).unwrap();
     assert_eq!(laid.known, []);
+}
+
+/// Scenario: a file could not be cut, and `cuts` cannot be written anew: as on a full disk, as long as what is unfinished has it. Then
+/// it can.
+/// Guarantees: what is unfinished goes first, and the file that was being cut only after the line; then all of it is over.
+#[test]
+fn space_of_unfinished_files_is_given_back_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut layout = torn(directory.path());
+    let count = |extension: &str| {
+        let names = names(directory.path());
+        names.iter().filter(|name| name.ends_with(extension)).count()
+    };
+    assert_eq!((count(".unfinished"), count(".parquet")), (1, 3));
+    let in_the_way = directory.path().join("cuts.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    layout.recover().unwrap_err();
+    assert_eq!((count(".unfinished"), count(".parquet")), (0, 3));
+    std::fs::remove_dir(&in_the_way).unwrap();
+    layout.recover().unwrap();
+    assert_eq!(count(".parquet"), 2);
+    assert_eq!(again(&mut layout, 0..2), ["1.0", "1.1"]);
+}
+
+/// Scenario: two files wait. `cuts` is removed by hand, or a line of it is damaged, or what is in the spool cannot be looked at; then
+/// it is written anew. Then a restart.
+/// Guarantees: the lines of files that wait stay: both are sent under their names, and their rows are not written again. What cannot
+/// be looked at is an error.
+#[test]
+fn what_waits_keeps_its_line() {
+    for damage in ["removed", "damaged", "unseen"] {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut layout, _) = open(directory.path(), true);
+        let (mut ready, now) = (Vec::new(), Instant::now());
+        layout.push(0, &payload(0, 2), 0, now, &mut ready).unwrap();
+        layout.cut_all(0, &mut ready).unwrap();
+        let cuts = directory.path().join("cuts");
+        match damage {
+            "removed" => std::fs::remove_file(&cuts).unwrap(),
+            "damaged" => {
+                let text = std::fs::read_to_string(&cuts).unwrap();
+                std::fs::write(&cuts, text.replacen("{\"table\"", "table", 1)).unwrap();
+            }
+            _ => {
+                // A link that leads to itself: an error that is not "not found", for anybody.
+                let file = &ready[0].finished.path;
+                let aside = directory.path().join("aside");
+                std::fs::rename(file, &aside).unwrap();
+                std::os::unix::fs::symlink(file, file).unwrap();
+                layout.recover().unwrap_err();
+                std::fs::rename(&aside, file).unwrap();
+            }
+        }
+        layout.recover().unwrap();
+        drop(layout);
+        let (mut layout, waiting) = open(directory.path(), true);
+        assert_eq!(waiting.len(), 2, "{damage}");
+        assert_eq!(again(&mut layout, 0..1), [""; 0], "{damage}");
+    }
+}
+
+/// Scenario: a line of `cuts` is damaged, another one follows it; then a restart.
+/// Guarantees: that is an error which names the line; nothing is removed.
+#[test]
+fn a_damaged_line_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut layout, _) = open(directory.path(), true);
+    let mut ready = Vec::new();
+    layout
+        .push(0, &payload(0, 2), 0, Instant::now(), &mut ready)
+        .unwrap();
+    layout.cut_all(0, &mut ready).unwrap();
+    drop(layout);
+    let cuts = directory.path().join("cuts");
+    let text = std::fs::read_to_string(&cuts).unwrap();
+    std::fs::write(&cuts, text.replacen("{\"table\"", "table", 1)).unwrap();
+    let error = Spool::open(directory.path(), true).unwrap_err().to_string();
+    assert!(error.contains("line 2 of cuts"), "{error}");
+    assert!(ready.iter().all(|file| file.finished.path.exists()));
 }
 
 /// A journal with one cursor, in memory or on disk with next to nothing kept in memory.
