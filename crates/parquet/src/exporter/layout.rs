@@ -94,6 +94,9 @@ pub(crate) struct Layout {
     repairs: Repairs,
     /// The last payload whose own repairs were counted.
     walked: Option<u64>,
+    /// A payload of so many items makes the thread panic.
+    #[cfg(test)]
+    pub panics_at_items: Option<u64>,
 }
 
 impl std::fmt::Debug for Layout {
@@ -186,6 +189,8 @@ impl Layout {
             walker: Walker::default(),
             repairs: Repairs::default(),
             walked: None,
+            #[cfg(test)]
+            panics_at_items: None,
         }
     }
 
@@ -203,6 +208,11 @@ impl Layout {
             void: HashMap::new(),
         };
         let request = Request::new(kind(payload.signal), &payload.body);
+        #[cfg(test)]
+        assert!(
+            self.panics_at_items != Some(payload.items),
+            "as the test wants it"
+        );
         let rows = self.walker.walk(&request, &mut filling)?;
         let known = filling.known.into_iter().collect();
         let repairs = self.walker.take_repairs();
