@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sluice_admission::Jitter;
-use sluice_journal::{Cursor, Entry, Settled};
+use sluice_journal::{Cursor, Disk, Entry, Filesystem, Settled};
 use sluice_payload::WireFormat;
 use sluice_pipeline::RetrySettings;
 use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
@@ -44,10 +44,10 @@ pub use partition::PartitionBy;
 #[cfg(feature = "s3")]
 pub use s3::S3Settings;
 use settlement::Settlement;
-use spool::Spool;
 pub use spool::SpoolError;
+use spool::{Finished, Spool};
 use store::{Sent, Store};
-use work::Work;
+use work::{Stumbling, Work};
 
 /// Payloads that are laid out in one go, in bytes: long enough to be worth another thread, short enough to stop soon.
 const TURN_BYTES: usize = 4 << 20;
@@ -182,7 +182,7 @@ impl FeedMetrics {
         Self {
             failing: gauge(
                 "sluice_parquet_write_failing",
-                "1 while files cannot be written; it is tried again, and nothing is dropped.",
+                "1 while files cannot be written, be it that the disk is nearly full; it is tried again.",
             ),
             failures: registry.counter(
                 "sluice_parquet_failed_writes_total",
@@ -259,6 +259,8 @@ impl ParquetExporter {
             taken: Taken::default(),
             ready: Vec::new(),
             uploads: JoinSet::new(),
+            filesystem: Arc::new(Disk),
+            stumbling: Stumbling::default(),
             shared,
         };
         if !waiting.is_empty() {
@@ -311,6 +313,9 @@ pub struct Delivery {
     ready: Vec<ReadyFile>,
     /// Files on their way.
     uploads: JoinSet<()>,
+    /// Where the spool is, for its free space.
+    filesystem: Arc<dyn Filesystem>,
+    stumbling: Stumbling,
     shared: Arc<Shared>,
 }
 
@@ -442,6 +447,18 @@ impl Delivery {
     }
 }
 
+/// Sends a file once, as a task of its own: a panic is a failed attempt like others.
+async fn attempt_to_send(shared: &Arc<Shared>, file: &Finished) -> Sent {
+    let (shared, file) = (shared.clone(), file.clone());
+    let mut attempt = JoinSet::new();
+    attempt.spawn(async move { shared.exporter.0.store.send(&file).await });
+    match attempt.join_next().await {
+        Some(Ok(sent)) => sent,
+        Some(Err(error)) => Sent::Retry(error.to_string()),
+        None => Sent::Retry("it was not sent".to_owned()),
+    }
+}
+
 /// Sends a file until it is there, or it is given up.
 async fn send(shared: Arc<Shared>, file: ReadyFile) {
     let inner = &shared.exporter.0;
@@ -451,7 +468,7 @@ async fn send(shared: Arc<Shared>, file: ReadyFile) {
     let delivered = loop {
         // The semaphore is never closed.
         let place = inner.uploads.acquire().await;
-        let sent = inner.store.send(&file.finished).await;
+        let sent = attempt_to_send(&shared, &file.finished).await;
         drop(place);
         let (refused, reason) = match sent {
             Sent::There => break true,

@@ -7,7 +7,7 @@ use sluice_payload::Payload;
 
 use super::DiskSide;
 use super::reader::Reader;
-use super::spill::ReadFrom;
+use super::spill::{Place, ReadFrom};
 use crate::journal::Shared;
 
 /// Payloads of one cursor, by number. In the order of their numbers they are read one after the other; any other order works, too.
@@ -24,7 +24,7 @@ impl std::fmt::Debug for Again {
 }
 
 /// Where a payload is.
-enum Place {
+enum Found {
     Memory(Arc<Payload>),
     Disk(ReadFrom),
 }
@@ -38,16 +38,16 @@ impl Again {
         }
     }
 
-    /// The payload of this number; `None` if the cursor has settled it meanwhile, or was never handed it, or if it cannot be read
-    /// any more. Blocks while it reads.
+    /// The payload of this number; `None` if the cursor has settled it meanwhile, or was never handed it. Blocks while it reads.
     ///
     /// # Errors
-    /// When a segment cannot be opened: it may work later.
+    /// When it is there and cannot be read: it may work later, since a disk that fails looks as damage does. Whoever has tried
+    /// often enough calls [`Again::give_up`].
     pub fn read(&mut self, seq: u64) -> io::Result<Option<Arc<Payload>>> {
         let from = match self.find(seq) {
             None => return Ok(None),
-            Some(Place::Memory(payload)) => return Ok(Some(payload)),
-            Some(Place::Disk(from)) => from,
+            Some(Found::Memory(payload)) => return Ok(Some(payload)),
+            Some(Found::Disk(from)) => from,
         };
         let Some(disk) = &self.shared.disk else {
             return Ok(None);
@@ -59,11 +59,32 @@ impl Again {
             return Ok(Some(payload));
         }
         // From the record itself: what was read last is behind it, or far before it.
-        let reader = self.reader.insert(disk.reader());
-        read(reader, &from)
+        let mut reader = disk.reader();
+        if let Some(payload) = read(&mut reader, &from)? {
+            self.reader = Some(reader);
+            return Ok(Some(payload));
+        }
+        match self.find(seq) {
+            None => Ok(None),
+            Some(_) => {
+                let Place { segment, offset } = from.place;
+                let reason = format!(
+                    "payload {seq} of the journal of {} cannot be read; it is in the segment that begins with {segment}, at byte {offset}",
+                    self.shared.pipeline
+                );
+                Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+            }
+        }
     }
 
-    fn find(&self, seq: u64) -> Option<Place> {
+    /// Notes that this payload cannot be read, as damage of the journal. It is still to be settled.
+    pub fn give_up(&mut self, seq: u64) {
+        if let Some(Found::Disk(from)) = self.find(seq) {
+            self.shared.state.lock().found_damage(vec![from.place]);
+        }
+    }
+
+    fn find(&self, seq: u64) -> Option<Found> {
         let mut state = self.shared.state.lock();
         let was_handed = seq < state.cursors[self.index].next;
         let slot = state.slots.get(&seq)?;
@@ -71,15 +92,18 @@ impl Again {
             return None;
         }
         if let Some(payload) = &slot.payload {
-            return Some(Place::Memory(payload.clone()));
+            return Some(Found::Memory(payload.clone()));
         }
         let place = slot.place;
         // What is not settled keeps its segment.
-        let segment = state.spilled().segments.get(&place.segment)?;
-        Some(Place::Disk(ReadFrom {
+        let segment = state.spilled().segments.get(&place.segment);
+        Some(Found::Disk(ReadFrom {
             place,
             next: seq,
-            segments: vec![(segment.id, segment.end)],
+            segments: segment
+                .map(|segment| (segment.id, segment.end))
+                .into_iter()
+                .collect(),
             until: seq + 1,
         }))
     }
@@ -114,7 +138,7 @@ impl DiskSide {
 #[cfg(test)]
 mod tests {
     use super::super::corruption::{append, open_with, read as next, settle};
-    use crate::testing::SimulatedDisk;
+    use crate::testing::{Fault, Operation, SimulatedDisk};
     use crate::{Cursor, CursorSpec, Limits, OnFull};
 
     /// Scenario: thirty records in several segments are handed out, every third one is settled; more wait. They are read again in
@@ -152,5 +176,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Scenario: a record was handed out and is not settled, and reading it fails for a while, as often as the scan tries and more.
+    /// Then it works, and then the cursor gives it up.
+    /// Guarantees: while it fails that is an error and no damage; it comes when reading works; given up, it is counted once.
+    #[test]
+    fn what_cannot_be_read_now_is_not_gone() {
+        let disk = SimulatedDisk::default();
+        let spec = CursorSpec {
+            exporter: "a".to_owned(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        let (journal, _) = open_with(&disk, vec![spec]);
+        append(&journal, 7);
+        let (seq, _) = next(&journal).unwrap();
+        let damaged = || journal.0.state.lock().spilled().damaged;
+        let mut again = Cursor::new(journal.0.clone(), 0).again();
+        disk.fail(Operation::Read, Fault::Io, 1000);
+        for _ in 0..3 {
+            again.read(seq).unwrap_err();
+        }
+        disk.mend();
+        assert_eq!(damaged(), 0);
+        assert_eq!(again.read(seq).unwrap().unwrap().body[..8], 7_u64.to_le_bytes());
+        again.give_up(seq);
+        again.give_up(seq);
+        assert_eq!(damaged(), 1);
+        settle(&journal, seq);
+        assert!(again.read(seq).unwrap().is_none());
     }
 }

@@ -66,6 +66,8 @@ struct OpenFile {
     shares: Vec<Share>,
     /// Rows of the payload at hand.
     rows: u64,
+    /// What was repaired in it: counted when it is cut, since all of it is done again if it is not.
+    repairs: Repairs,
 }
 
 /// A file that is ready to be sent, and what it settles.
@@ -90,6 +92,11 @@ pub(crate) struct Layout {
     files: Vec<OpenFile>,
     walker: Walker,
     repairs: Repairs,
+    /// The last payload whose own repairs were counted.
+    walked: Option<u64>,
+    /// A payload of so many items makes the thread panic.
+    #[cfg(test)]
+    pub panics_at_items: Option<u64>,
 }
 
 impl std::fmt::Debug for Layout {
@@ -105,7 +112,6 @@ struct Filling<'a> {
     settings: &'a LayoutSettings,
     spool: &'a Spool,
     files: &'a mut Vec<OpenFile>,
-    repairs: &'a mut Repairs,
     number: u64,
     now: Instant,
     /// Partitions the payload has had rows in so far.
@@ -137,7 +143,7 @@ impl Sink for Filling<'_> {
         };
         let file = &mut self.files[index];
         file.rows += 1;
-        file.file.room(bytes, self.repairs)
+        file.file.room(bytes, &mut file.repairs)
     }
 }
 
@@ -168,6 +174,7 @@ impl Filling<'_> {
             opened_at: self.now,
             shares: Vec::new(),
             rows: 0,
+            repairs: Repairs::default(),
         });
         Ok(self.files.len() - 1)
     }
@@ -181,6 +188,9 @@ impl Layout {
             files: Vec::new(),
             walker: Walker::default(),
             repairs: Repairs::default(),
+            walked: None,
+            #[cfg(test)]
+            panics_at_items: None,
         }
     }
 
@@ -190,7 +200,6 @@ impl Layout {
             settings: &self.settings,
             spool: &self.spool,
             files: &mut self.files,
-            repairs: &mut self.repairs,
             number,
             now,
             seen: Vec::new(),
@@ -199,8 +208,18 @@ impl Layout {
             void: HashMap::new(),
         };
         let request = Request::new(kind(payload.signal), &payload.body);
+        #[cfg(test)]
+        assert!(
+            self.panics_at_items != Some(payload.items),
+            "as the test wants it"
+        );
         let rows = self.walker.walk(&request, &mut filling)?;
         let known = filling.known.into_iter().collect();
+        let repairs = self.walker.take_repairs();
+        if self.walked.is_none_or(|walked| number > walked) {
+            self.repairs.add(repairs);
+            self.walked = Some(number);
+        }
         for file in self.files.iter_mut().filter(|file| file.rows > 0) {
             let rows = std::mem::take(&mut file.rows);
             file.shares.push(Share { number, rows });
@@ -233,7 +252,7 @@ impl Layout {
         if !has_rows || file.file.estimated_bytes() < target {
             return Ok(false);
         }
-        file.file.end_row_group(&mut self.repairs)?;
+        file.file.end_row_group(&mut file.repairs)?;
         Ok(file.file.estimated_bytes() >= target - target / FULL_PART)
     }
 
@@ -246,9 +265,14 @@ impl Layout {
         while self.memory_bytes() > self.settings.max_open_bytes && !self.files.is_empty() {
             let largest = (0..self.files.len()).max_by_key(|index| self.files[*index].file.memory_bytes());
             let largest = largest.unwrap_or_default();
-            let OpenFile { partition, file, .. } = &mut self.files[largest];
+            let OpenFile {
+                partition,
+                file,
+                repairs,
+                ..
+            } = &mut self.files[largest];
             match file.least_memory_bytes() * 2 <= file.memory_bytes() {
-                true => file.give_back(partition.table, &self.settings.file, &mut self.repairs)?,
+                true => file.give_back(partition.table, &self.settings.file, repairs)?,
                 false => self.cut(largest, floor, ready)?,
             }
         }
@@ -301,10 +325,11 @@ impl Layout {
             file,
             path,
             shares,
+            mut repairs,
             ..
         } = self.files.remove(index);
         let rows = file.rows();
-        let out = file.finish(&mut self.repairs)?;
+        let out = file.finish(&mut repairs)?;
         let mut file = out.into_inner().map_err(|error| error.into_error())?;
         let (Some(first), Some(last)) = (shares.first(), shares.last()) else {
             return Err(EncodeError::Internal(
@@ -324,6 +349,7 @@ impl Layout {
             name: String::new(),
         };
         let finished = self.spool.cut(partition, &file, &path, cut, floor)?;
+        self.repairs.add(repairs);
         ready.push(ReadyFile { finished, shares });
         Ok(())
     }
@@ -347,11 +373,9 @@ impl Layout {
         self.files.len()
     }
 
-    /// What was repaired since the last time.
+    /// What was repaired in files that were cut since the last time, and in what all rows of a request share.
     pub fn take_repairs(&mut self) -> Repairs {
-        let mut repairs = std::mem::take(&mut self.repairs);
-        repairs.add(self.walker.take_repairs());
-        repairs
+        std::mem::take(&mut self.repairs)
     }
 }
 

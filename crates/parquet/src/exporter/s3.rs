@@ -78,8 +78,12 @@ impl Bucket {
                 ));
             }
         }
-        settings.endpoint.as_deref().map_or(Ok(()), check_url)?;
-        let mut builder = AmazonS3Builder::from_env()
+        Self::from_builder(AmazonS3Builder::from_env(), settings)
+    }
+
+    /// One of what the environment says and what is configured.
+    fn from_builder(from_env: AmazonS3Builder, settings: &S3Settings) -> Result<Self, String> {
+        let mut builder = from_env
             .with_bucket_name(&settings.bucket)
             .with_virtual_hosted_style_request(!settings.force_path_style)
             .with_checksum_algorithm(Checksum::SHA256)
@@ -98,6 +102,8 @@ impl Bucket {
                 Some(&settings.region).filter(|region| !region.is_empty()),
             ),
             (AmazonS3ConfigKey::Endpoint, settings.endpoint.as_ref()),
+            // The library prefers this one, which may come from the environment.
+            (AmazonS3ConfigKey::S3Endpoint, settings.endpoint.as_ref()),
             (AmazonS3ConfigKey::AccessKeyId, settings.access_key_id.as_ref()),
             (
                 AmazonS3ConfigKey::SecretAccessKey,
@@ -118,10 +124,19 @@ impl Bucket {
         {
             builder = builder.with_allow_http(true);
         }
+        for key in [
+            AmazonS3ConfigKey::Endpoint,
+            AmazonS3ConfigKey::S3Endpoint,
+            AmazonS3ConfigKey::StsEndpoint,
+            AmazonS3ConfigKey::MetadataEndpoint,
+        ] {
+            let url = builder.get_config_value(&key);
+            url.as_deref().map_or(Ok(()), check_url)?;
+        }
         let configured = |key| builder.get_config_value(&key).unwrap_or_default();
         Ok(Self {
             region: configured(AmazonS3ConfigKey::Region),
-            signs: configured(AmazonS3ConfigKey::SkipSignature) != "true",
+            signs: !is_true(&configured(AmazonS3ConfigKey::SkipSignature)),
             store: Arc::new(builder.build().map_err(|error| error.to_string())?),
             prefix: settings.prefix.trim_matches('/').to_owned(),
             storage_class: settings.storage_class.clone(),
@@ -198,6 +213,13 @@ impl Bucket {
             Err(error) => said(&error),
         }
     }
+}
+
+/// Whether the library takes this for "yes".
+fn is_true(text: &str) -> bool {
+    ["1", "true", "on", "yes", "y"]
+        .iter()
+        .any(|yes| text.eq_ignore_ascii_case(yes))
 }
 
 fn said(error: &Error) -> Sent {
@@ -289,6 +311,57 @@ mod tests {
         for (settings, blamed) in named {
             let error = Bucket::new(&settings).unwrap_err();
             assert!(error.contains(blamed) && !error.contains('\n'), "{error}");
+        }
+    }
+
+    /// Scenario: the environment has an endpoint that is no host, by any of its names.
+    /// Guarantees: the exporter is not made, and the error names the URL; a configured endpoint comes before any from the environment.
+    #[test]
+    fn endpoints_of_the_environment_are_checked() {
+        let of_env = |name: &str, url: &str| {
+            let key = name.to_ascii_lowercase().parse().unwrap();
+            AmazonS3Builder::new().with_config(key, url)
+        };
+        let nothing_configured = S3Settings {
+            endpoint: None,
+            ..settings()
+        };
+        for name in [
+            "AWS_ENDPOINT",
+            "AWS_ENDPOINT_URL",
+            "AWS_ENDPOINT_URL_S3",
+            "AWS_ENDPOINT_URL_STS",
+            "AWS_METADATA_ENDPOINT",
+        ] {
+            let error =
+                Bucket::from_builder(of_env(name, "http://1.2.3.4.5"), &nothing_configured).unwrap_err();
+            assert!(error.contains("1.2.3.4.5"), "{name}: {error}");
+        }
+        let bucket =
+            Bucket::from_builder(of_env("AWS_ENDPOINT_URL_S3", "http://other"), &settings()).unwrap();
+        let store = format!("{:?}", bucket.store);
+        assert!(
+            store.contains("127.0.0.1:1") && !store.contains("http://other"),
+            "{store}"
+        );
+    }
+
+    /// Scenario: signing is switched off by any word that the library takes for "yes".
+    /// Guarantees: no credential is looked for, which would take the exporter to places that may not be there.
+    #[test]
+    fn signing_is_switched_off_by_any_yes() {
+        for (word, signs) in [
+            ("1", false),
+            ("TRUE", false),
+            ("on", false),
+            ("Yes", false),
+            ("y", false),
+            ("0", true),
+            ("no", true),
+        ] {
+            let of_env = AmazonS3Builder::new().with_config(AmazonS3ConfigKey::SkipSignature, word);
+            let bucket = Bucket::from_builder(of_env, &settings()).unwrap();
+            assert_eq!(bucket.signs, signs, "{word}");
         }
     }
 

@@ -140,16 +140,17 @@ impl Settlement {
         state.open.iter().filter_map(unwritten).collect()
     }
 
-    /// A payload cannot be read again: what is in no file that is on its way is lost.
-    pub fn lost(&self, number: u64) {
+    /// A payload goes into no file any more: what is in none that is on its way is lost.
+    pub fn lost(&self, number: u64, reason: DropReason) {
         let lost = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
+            state.laid = state.laid.max(Some(number));
             state
                 .open
                 .get(&number)
                 .map_or(0, |open| open.left.saturating_sub(open.sent))
         };
-        self.drop(number, lost, DropReason::Damaged);
+        self.drop(number, lost, reason);
     }
 
     fn drop(&self, number: u64, rows: u64, reason: DropReason) {

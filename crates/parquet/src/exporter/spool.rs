@@ -78,6 +78,9 @@ pub(crate) struct Spool {
     head: Head,
     /// The last number that is in a file, by partition.
     marks: HashMap<Partition, u64>,
+    /// Files that have a line of their own in `cuts`; those that were sent since are forgotten when it is written anew.
+    known: Vec<Finished>,
+    /// Lines added since it was.
     lines: usize,
     /// No mark that was there at the start is beyond this.
     replay_until: u64,
@@ -182,13 +185,14 @@ impl Spool {
             cuts: File::open(directory).map_err(failed)?,
             head,
             marks,
+            known: waiting.clone(),
             lines: 0,
             replay_until,
             torn: None,
             _lock: lock,
         };
         let floor = spool.head.floor;
-        spool.rewrite(floor, &waiting).map_err(failed)?;
+        spool.rewrite(floor).map_err(failed)?;
         Ok((spool, waiting))
     }
 
@@ -241,7 +245,7 @@ impl Spool {
         std::fs::rename(from, &path)?;
         File::open(&self.directory)?.sync_all()?;
         if self.lines >= COMPACT_AFTER {
-            self.rewrite(floor, &[])?;
+            self.rewrite(floor)?;
         }
         write_line(&mut self.cuts, &cut)?;
         self.cuts.sync_data()?;
@@ -250,19 +254,27 @@ impl Spool {
         let mark = self.marks.entry(partition).or_default();
         *mark = cut.last.max(*mark);
         self.torn = None;
-        Ok(Finished { cut, partition, path })
+        let finished = Finished { cut, partition, path };
+        self.known.push(finished.clone());
+        Ok(finished)
     }
 
     /// After an error: of files that were being written, and of one that was being cut, nothing is left, and `cuts` is whole. What
     /// was cut before stays; its rows are known when they are read again.
     pub fn recover(&mut self) -> io::Result<()> {
-        // First the line goes, then the file: a line without a file says that the destination has it.
-        self.rewrite(self.head.floor, &[])?;
+        // First what no line speaks of: where the disk is full there is no space to write `cuts` before it is gone.
         for entry in std::fs::read_dir(&self.directory)? {
             let path = entry?.path();
-            let is_unfinished = path.extension().is_some_and(|extension| extension == UNFINISHED);
-            if is_unfinished || Some(&path) == self.torn.as_ref() {
+            if path.extension().is_some_and(|extension| extension == UNFINISHED) {
                 std::fs::remove_file(&path)?;
+            }
+        }
+        // Then the line, and the file after it: a line without a file says that the destination has it.
+        self.rewrite(self.head.floor)?;
+        if let Some(torn) = &self.torn {
+            match std::fs::remove_file(torn) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
             }
         }
         File::open(&self.directory)?.sync_all()?;
@@ -285,7 +297,7 @@ impl Spool {
 
     /// Writes `cuts` anew. Marks below the floor of the last time are left out: everything up to there was settled long ago,
     /// and the journal has forgotten it.
-    fn rewrite(&mut self, floor: u64, waiting: &[Finished]) -> io::Result<()> {
+    fn rewrite(&mut self, floor: u64) -> io::Result<()> {
         let head = Head {
             epoch: self.head.epoch,
             floor,
@@ -311,24 +323,20 @@ impl Spool {
             write_line(&mut file, &mark)?;
         }
         // Of files that wait, the whole line: they may have to be sent after another crash.
-        let mut finished: Vec<Cut> = waiting.iter().map(|finished| finished.cut.clone()).collect();
-        if waiting.is_empty() {
-            let known = read_cuts(&path)?.1;
-            finished.extend(known.into_iter().filter(|cut| {
-                let path = cut
-                    .partition()
-                    .map(|of| self.directory.join(spool_name(&of, &cut.name)));
-                path.is_some_and(|path| path.is_file() && Some(&path) != self.torn.as_ref())
-            }));
-        }
-        for cut in &finished {
-            write_line(&mut file, cut)?;
+        let mut waiting = Vec::new();
+        for finished in &self.known {
+            // An error says nothing about the file: without its line it would be removed, and its mark would say that it was sent.
+            if finished.path.try_exists()? {
+                write_line(&mut file, &finished.cut)?;
+                waiting.push(finished.clone());
+            }
         }
         file.sync_all()?;
         std::fs::rename(&new, &path)?;
         File::open(&self.directory)?.sync_all()?;
         self.cuts = OpenOptions::new().append(true).open(&path)?;
         self.head = head;
+        self.known = waiting;
         self.lines = 0;
         Ok(())
     }
@@ -345,23 +353,40 @@ fn write_line(file: &mut File, value: &impl Serialize) -> io::Result<()> {
     file.write_all(&line)
 }
 
-/// What is in `cuts`, up to a line that was not written whole: nothing was sent for that.
+/// What is in `cuts`. The last line may not be written whole: nothing was sent for that.
+///
+/// # Errors
+/// When it cannot be read, or another line than the last is none: files of lines behind it would be taken for such that were never
+/// sent, and be removed.
 fn read_cuts(path: &Path) -> io::Result<(Option<Head>, Vec<Cut>)> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new())),
         Err(error) => return Err(error),
     };
-    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
-    let whole = |line: &&[u8]| line.ends_with(b"\n");
-    let head = lines
-        .next()
-        .filter(whole)
-        .and_then(|line| serde_json::from_slice(line).ok());
-    let cuts = lines
-        .filter(whole)
-        .map_while(|line| serde_json::from_slice(line).ok())
-        .collect();
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').enumerate().peekable();
+    let (mut head, mut cuts) = (None, Vec::new());
+    while let Some((index, line)) = lines.next() {
+        if !line.ends_with(b"\n") {
+            break;
+        }
+        let parsed = match index {
+            0 => serde_json::from_slice(line).map(|line| head = Some(line)),
+            _ => serde_json::from_slice(line).map(|line| cuts.push(line)),
+        };
+        match parsed {
+            Err(_) if lines.peek().is_none() => {}
+            Err(error) => {
+                let reason = format!(
+                    "line {} of {CUTS} is damaged ({error}), and with it what is known of files that were sent; move the directory \
+                     away to begin without it: rows whose files wait there or were just sent may then come twice",
+                    index + 1
+                );
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            }
+            Ok(()) => {}
+        }
+    }
     Ok((head, cuts))
 }
 

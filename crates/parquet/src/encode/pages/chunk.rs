@@ -20,9 +20,10 @@ use super::{Tools, hybrid};
 use crate::encode::dictionary::texts;
 use crate::encode::interned::{DictionaryPage, PageTexts, TextPage};
 
-/// No page has more: heads of pages have their sizes as 32-bit integers with a sign. It is not reached: a batch has
-/// [`BATCH_BYTES`](crate::encode::file::BATCH_BYTES) and one row, which is a part of a request (64 MiB as receivers are set), a number may take
-/// eight bytes where its request had one, and what rows share is in a page once.
+/// No page has more: heads of pages have their sizes as 32-bit integers with a sign. A batch has
+/// [`BATCH_BYTES`](crate::encode::file::BATCH_BYTES), in which what rows share counts for each of them, and one row more, which is a part of a
+/// request; a number may take eight bytes where its request had one. So requests of 64 MiB, as receivers are set, do not reach it. A
+/// larger one may, and is an error.
 const PAGE_BYTES: usize = 1 << 30;
 
 /// A column of the row group at hand.
@@ -41,7 +42,7 @@ pub(crate) struct Chunk {
 
 /// Pages that are finished.
 struct Pages {
-    bytes: TrackedWrite<Vec<u8>>,
+    bytes: Vec<u8>,
     bounds: Vec<PageBounds>,
     locations: OffsetIndexBuilder,
     encodings: Vec<PageEncodingStats>,
@@ -193,7 +194,7 @@ impl Chunk {
 
     /// Bytes of memory it holds.
     pub fn memory_bytes(&self) -> usize {
-        self.written.bytes.inner().capacity()
+        self.written.bytes.capacity()
             + self.written.bounds.len() * PageBounds::MEMORY_BYTES
             + self.memory_bytes
             + self.numbers.memory_bytes()
@@ -210,7 +211,7 @@ impl Chunk {
     /// Roughly what it would have in the file if it ended now.
     pub fn estimated_bytes(&self) -> usize {
         let dictionary = self.dictionary_bytes + self.numbers.dictionary_bytes();
-        self.written.bytes.bytes_written() + dictionary / 2
+        self.written.bytes.len() + dictionary / 2
     }
 
     /// Ends the chunk and begins the next one: its bytes, and what the footer is to say.
@@ -222,7 +223,7 @@ impl Chunk {
         let mut written = std::mem::replace(&mut self.written, Pages::new());
         (self.dictionary_bytes, self.memory_bytes) = (0, 0);
         self.ends_row_group = false;
-        let data = written.take_bytes()?;
+        let data = std::mem::take(&mut written.bytes);
         let mut bytes = Vec::new();
         if let Some(dictionary) = self.dictionary.take().or(self.numbers.end()) {
             let head = Page::DictionaryPage {
@@ -232,7 +233,7 @@ impl Chunk {
                 is_sorted: false,
             };
             written.put(tools, &dictionary.bytes, head)?;
-            bytes = written.take_bytes()?;
+            bytes = std::mem::take(&mut written.bytes);
         }
         let dictionary_bytes = bytes.len();
         bytes.extend_from_slice(&data);
@@ -255,17 +256,12 @@ impl Chunk {
 impl Pages {
     fn new() -> Self {
         Self {
-            bytes: TrackedWrite::new(Vec::new()),
+            bytes: Vec::new(),
             bounds: Vec::new(),
             locations: OffsetIndexBuilder::new(),
             encodings: Vec::new(),
             uncompressed: 0,
         }
-    }
-
-    fn take_bytes(&mut self) -> Result<Vec<u8>, ParquetError> {
-        let bytes = std::mem::replace(&mut self.bytes, TrackedWrite::new(Vec::new()));
-        bytes.into_inner()
     }
 
     /// Compresses and writes a page; where it is, and its bytes with its head.
@@ -293,9 +289,13 @@ impl Pages {
                 count: 1,
             }),
         }
-        let mut writer = SerializedPageWriter::new(&mut self.bytes);
-        let written = writer.write_page(CompressedPage::new(page, bytes.len()))?;
+        let before = self.bytes.len() as u64;
+        // It has a buffer of 8 KiB: one for each column of each open file would be most of what columns hold.
+        let mut out = TrackedWrite::new(&mut self.bytes);
+        let written =
+            SerializedPageWriter::new(&mut out).write_page(CompressedPage::new(page, bytes.len()))?;
+        out.into_inner()?;
         self.uncompressed += written.uncompressed_size;
-        Ok((written.offset, written.compressed_size))
+        Ok((before + written.offset, written.compressed_size))
     }
 }
