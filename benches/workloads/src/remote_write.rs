@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 use sluice_loadgen::{Generator, RemoteWrite, Signal};
 use sluice_payload::WireFormat;
-use sluice_remote_write::{Encoder, EncoderSettings, Format, Mapping, Promote, Version, check, to_otlp, written_out};
+use sluice_remote_write::{
+    Encoder, EncoderSettings, Format, Mapping, Promote, Version, check, to_otlp, written_out,
+};
 use sluice_workloads::{SHAPES, request};
 
 use crate::{Entry, Workload};
