@@ -181,15 +181,19 @@ async fn a_disk_that_fills_up_raises_the_level() {
     sink.answer(|_| Answer::Http(503, None));
     let never = "{warning: never, moderate: never, critical: never, emergency: never}";
     let config = durable(&[("sink", &sink)], volume.path()).admission(&format!(
-        "budget: {never}, queue_bytes: {never}, queue_age: {never}, export_latency: {never}"
+        "disk: {{warning: 20%}}, budget: {never}, queue_bytes: {never}, queue_age: {never}, export_latency: {never}"
     ));
     let gateway = Gateway::start(&config).await;
     let level = async || gateway.metrics().await.sum("sluice_admission_level", &[]);
     let mut seeds = 0..10_000_u64;
-    while level().await == 0.0 {
-        let seed = seeds.next().expect("4 MiB are never full");
+    while gateway.metrics().await.sum("sluice_journal_bytes", &[]) < f64::from(1 << 20) {
+        let seed = seeds.next().expect("a MiB is never there");
         send(&gateway, seed..seed + 1).await;
     }
+    eventually("the level rises", || async {
+        (level().await == 1.0).then_some(())
+    })
+    .await;
     gateway.says("cause=disk").await;
     sink.answer(|_| Answer::Take);
     gateway.settled().await;

@@ -192,22 +192,17 @@ impl Journal {
         Some(disk.report(&mut self.0.state.lock()))
     }
 
-    /// How full the disk is with this journal, from 0 to 1: what its files have, of that and what is free beside them. While nothing
-    /// waits it is 0: files are given back when their space is needed. `None` in memory. Asks the file system, which may take its time.
+    /// How full the disk is with this journal, from 0 to 1: what its files have, of that and what is free beside them. 0 while nothing
+    /// waits for a coupled cursor: files are given back when their space is needed. `None` in memory. Asks the file system, which may
+    /// take its time.
     pub fn disk_filled(&self) -> Option<std::io::Result<f64>> {
         let disk = self.0.disk.as_ref()?;
-        if self
-            .reports(Instant::now())
-            .iter()
-            .all(|report| report.depth.backlog.requests == 0)
-        {
+        if self.strain(Instant::now()).age.is_zero() {
             return Some(Ok(0.0));
         }
         let own = self.disk_report()?.bytes;
-        Some(
-            disk.free_bytes()
-                .map(|free| own as f64 / own.saturating_add(free).max(1) as f64),
-        )
+        let filled = |free: u64| own as f64 / own.saturating_add(free).max(1) as f64;
+        Some(disk.free_bytes().map(filled))
     }
 
     /// One turn of the writer of a journal with a `seed`, which has no thread.

@@ -149,7 +149,7 @@ fn rust(exporter: LogExporter, prefix: &'static str, interval: Duration) {
 }
 
 /// Scenario: the SDKs for Python and Rust, over gRPC and HTTP each, with the timeouts and retries they have by default, send to a
-/// gateway whose queue holds two requests; its destination takes nothing until each of them has been refused, and then half of what they send.
+/// gateway whose queue holds two requests; its destination takes nothing until four requests have been refused, and then half of what they send.
 /// Guarantees: refusals make the SDKs come back in time: none gives up a batch, and every record arrives once.
 #[tokio::test(flavor = "multi_thread")]
 async fn sdks_lose_nothing() {

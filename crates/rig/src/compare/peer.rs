@@ -318,8 +318,9 @@ mod tests {
             "grpc-zstd",
             "remote-write-snappy",
             "remote-write-zstd",
+            "through-snappy",
         ];
-        const REMOTE_WRITE: &[&str] = &["remote-write-snappy", "remote-write-zstd"];
+        const REMOTE_WRITE: &[&str] = &["remote-write-snappy", "remote-write-zstd", "through-snappy"];
         let does = |name: &str| match name {
             "collector" => (OTLP_ON_DISK, &Signal::ALL[..]),
             "sluice" => (OTLP_AND_REMOTE_WRITE, &Signal::ALL[..]),
