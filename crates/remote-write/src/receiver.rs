@@ -42,7 +42,7 @@ use metrics::Metrics;
 /// Where requests go.
 pub const PATH: &str = "/api/v1/write";
 
-/// The labels of a request, written out for each of its samples, may be so many times as large as the largest body: a request of 2.0 is
+/// What a request is when its texts are written out may be so many times as large as the largest body: a request of 2.0 is
 /// some nine times smaller than that, and of the largest only hostile ones come near it.
 const MOST_WRITTEN_OUT: u64 = 4;
 
@@ -244,7 +244,7 @@ impl Inner {
         let written_out = heavy(body.len(), || written_out(version, &body)).await;
         if written_out > self.settings.limits.max_bytes.saturating_mul(MOST_WRITTEN_OUT) {
             return Err(Refusal::TooLarge(format!(
-                "the labels of the request, written out for each of its samples, are more than {MOST_WRITTEN_OUT} times \
+                "the texts of the request, written out for each of its samples and series, are more than {MOST_WRITTEN_OUT} times \
                  max_request_body_size; send fewer series at once"
             )));
         }
