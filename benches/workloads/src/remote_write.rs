@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 use sluice_loadgen::{Generator, RemoteWrite, Signal};
 use sluice_payload::WireFormat;
-use sluice_remote_write::{Encoder, EncoderSettings, Format, Mapping, Promote, Version, check, to_otlp};
+use sluice_remote_write::{
+    Encoder, EncoderSettings, Format, Mapping, Promote, Version, check, to_otlp, written_out,
+};
 use sluice_workloads::{SHAPES, request};
 
 use crate::{Entry, Workload};
@@ -74,6 +76,7 @@ pub fn entries(entries: &mut Vec<Entry>) {
                     encoder.encode_all(&[(wire_format, &request.body)]);
                     Workload::new(request.items.into(), move || {
                         let body = black_box(&request.body[..]);
+                        black_box(written_out(version, body));
                         black_box(check(version, body)).expect("loadgen writes valid requests");
                         black_box(encoder.encode_all(&[(wire_format, body)]));
                     })

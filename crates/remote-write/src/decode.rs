@@ -58,6 +58,14 @@ pub(crate) const UNKNOWN: TypeNumber = 0;
 /// Bodies of ours that are cut or converted are held to it too.
 pub(crate) const MAX_LABELS: usize = 524_288;
 
+/// Bytes that the labels of a series and of its exemplars may have, written out: what all of a request comes to at most by default.
+/// Some references of 2.0 can be more than memory, and sorting names of megabytes takes minutes.
+pub(crate) const MAX_LABEL_BYTES: usize = 256 << 20;
+
+/// Samples a series of one request may have, and histograms: 12 MiB of places for them while it is read. A block of vmagent has ten
+/// thousand.
+const MAX_ITEMS: usize = 524_288;
+
 /// Exemplars a series of one request may have; Prometheus sends one.
 const MAX_EXEMPLARS: usize = 1024;
 
@@ -113,6 +121,12 @@ impl<'a> Series<'a> {
 
     /// Sorts the labels and holds the series to what every receiver has to.
     fn check(&mut self) -> Result<(), &'static str> {
+        let exemplars = self.exemplars.iter().flat_map(|exemplar| &exemplar.labels);
+        let labels = self.labels.iter().chain(exemplars);
+        let bytes: usize = labels.map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > MAX_LABEL_BYTES {
+            return Err(LONG_LABELS);
+        }
         sort_labels(&mut self.labels)?;
         if self.label(crate::labels::METRIC_NAME).is_empty() {
             return Err("it has no __name__");
@@ -133,6 +147,8 @@ fn push<T>(list: &mut Vec<T>, one: T, most: usize, problem: &'static str) -> Res
     Ok(())
 }
 
+const LONG_LABELS: &str = "its labels have more than 268,435,456 bytes";
+const MANY_ITEMS: &str = "it has more than 524,288 samples or histograms";
 const MANY_LABELS: &str = "it has more than 524,288 labels";
 const MANY_EXEMPLARS: &str = "it has more than 1,024 exemplars";
 const MANY_EXEMPLAR_LABELS: &str = "an exemplar has more than 128 labels";

@@ -7,7 +7,7 @@
 //! | another media type, message or encoding | 415, before the body is read |
 //! | not valid, or holding what OTLP cannot say where it has to be OTLP | 400 with the reason; nothing of it is taken |
 //! | no room for now | 503 with `Retry-After`, before the body is read where that is known |
-//! | larger than the limit, or its labels when they are written out for each sample | 413 |
+//! | larger than the limit, or its texts when they are written out wherever it means them | 413 |
 //! | wrong path, method, credentials | 404, 405, 401 |
 //!
 //! All of a request is taken, or nothing: a sender that is answered with an error can send it again as it is.
@@ -42,7 +42,7 @@ use metrics::Metrics;
 /// Where requests go.
 pub const PATH: &str = "/api/v1/write";
 
-/// The labels of a request, written out for each of its samples, may be so many times as large as the largest body: a request of 2.0 is
+/// What a request is when its texts are written out may be so many times as large as the largest body: a request of 2.0 is
 /// some nine times smaller than that, and of the largest only hostile ones come near it.
 const MOST_WRITTEN_OUT: u64 = 4;
 
@@ -202,8 +202,10 @@ impl Inner {
         let wire_bytes = received.wire_bytes;
         let (offer, mut taken) = self.offer(version, *tenant, received, &mut visit).await?;
         if taken.points() == 0 {
-            // Exemplars without any sample: there is no payload for them to be in.
-            taken.exemplars = 0;
+            // There is no payload for exemplars without any sample to be in. Those that OTLP has no place for are the same ones.
+            taken.left_out_exemplars = taken.left_out_exemplars.max(std::mem::take(&mut taken.exemplars));
+            self.metrics.accepted(&taken, wire_bytes);
+            entered.and_then(Entered::answered);
             return Ok(taken);
         }
         let payloads = [&offer.otlp, &offer.as_it_came].into_iter().flatten();
@@ -238,14 +240,14 @@ impl Inner {
             mut body, mut permit, ..
         } = received;
         let wanted = self.intake.formats(Signal::Metrics);
-        let most = self.settings.limits.max_bytes.saturating_mul(MOST_WRITTEN_OUT);
-        let held_to = |bytes: u64| match bytes > most {
-            false => Ok(bytes),
-            true => Err(Refusal::TooLarge(format!(
-                "the labels of the request, written out for each of its samples, are more than {MOST_WRITTEN_OUT} times \
+        // Before it is read, for which there have to be places for all that is in a series.
+        let written_out = heavy(body.len(), || written_out(version, &body)).await;
+        if written_out > self.settings.limits.max_bytes.saturating_mul(MOST_WRITTEN_OUT) {
+            return Err(Refusal::TooLarge(format!(
+                "the texts of the request, written out for each of its samples and series, are more than {MOST_WRITTEN_OUT} times \
                  max_request_body_size; send fewer series at once"
-            ))),
-        };
+            )));
+        }
         let received_at = Instant::now();
         let payload = |wire_format, body, items, permit| Payload {
             signal: Signal::Metrics,
@@ -263,9 +265,7 @@ impl Inner {
         let mut offer = Offer::default();
         let mut taken = Taken::default();
         if wanted.otlp {
-            // Before anything of it is written out.
-            let bytes = held_to(heavy(body.len(), || written_out(version, &body)).await)?;
-            let mut own = visit.reserve(bytes.max(body.len() as u64)).await?;
+            let mut own = visit.reserve(written_out.max(body.len() as u64)).await?;
             let (otlp, mapped) = heavy(body.len(), || to_otlp(version, &body)).await.map_err(bad)?;
             let needed = otlp.capacity() as u64;
             if needed > own.bytes() {
@@ -277,15 +277,15 @@ impl Inner {
         }
         if wanted.as_it_came {
             let checked = heavy(body.len(), || check(version, &body)).await;
-            let (checked, bytes) = checked.map_err(bad)?;
-            held_to(bytes)?;
+            let checked = checked.map_err(bad)?;
             taken = Taken {
                 left_out_exemplars: taken.left_out_exemplars,
                 ..checked
             };
             let format = match version {
                 Version::V1 if checked.points() == 0 => {
-                    self.held_metadata.keep(tenant, &body);
+                    let left_out = self.held_metadata.keep(tenant, &body);
+                    self.metrics.left_out_metadata(left_out);
                     WireFormat::RemoteWrite1
                 }
                 Version::V1 => {

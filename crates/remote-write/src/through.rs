@@ -97,6 +97,7 @@ impl Through {
             Version::V2 => self.second(body, out, sink),
         }
         self.point.make_room();
+        self.exemplars.clear();
         self.outcome
     }
 
@@ -173,6 +174,12 @@ impl Through {
                     _ => {}
                 }
             }
+            let items = Fields::of(from(message, rest)).any(|field| matches!(field.number, 2..=4));
+            let texts = references.iter().map(|reference| symbol(*reference).len());
+            // Nothing is sent of it, but a few references can be gigabytes.
+            if !items || texts.sum::<usize>() > decode::MAX_LABEL_BYTES {
+                continue;
+            }
             for [name, value] in references.as_chunks::<2>().0 {
                 if symbol(*name) == METRIC_NAME {
                     said.name = *value;
@@ -247,6 +254,9 @@ impl Through {
 
     /// Hands on what a series has, its labels and exemplars being known.
     fn put_series(&mut self, rest: &Rest<'_>, about: &About<'_>, out: Version, sink: &mut impl Sink) {
+        if rest.fields.is_empty() {
+            return;
+        }
         if !self.metric_name.is_some_and(|name| self.keys.contains(&name)) {
             return;
         }
@@ -280,7 +290,7 @@ impl Through {
                 (Value::Float(sample.value), sample.timestamp_ms, sample.start_ms)
             } else if field.number == histograms {
                 let read = without_times(field.value, &mut self.histogram);
-                if read.schema == CUSTOM_BUCKETS && out == Version::V1 {
+                if read.schema == CUSTOM_BUCKETS && rest.version == Version::V2 && out == Version::V1 {
                     self.outcome.dropped.add(Reason::CustomBuckets, 1);
                     continue;
                 }

@@ -8,7 +8,7 @@
 
 mod native;
 
-pub(crate) use native::check as check_histogram;
+pub(crate) use native::{MAX_BUCKETS, check as check_histogram, span};
 
 #[cfg(test)]
 mod tests;
@@ -65,6 +65,11 @@ struct Gathered<'a> {
 
 impl<'a> Gathered<'a> {
     fn take(&mut self, series: &Series<'a>) -> Result<(), &'static str> {
+        // Prometheus sends each exemplar as a series of its own, beside that of the sample.
+        if series.samples.is_empty() && series.histograms.is_empty() {
+            self.taken.left_out_exemplars += series.exemplars.len() as u64;
+            return Ok(());
+        }
         let name = series.label(METRIC_NAME);
         let target = (series.label("job"), series.label("instance"));
         let resource = *self.by_target.entry(target).or_insert_with(|| {
@@ -106,13 +111,7 @@ impl<'a> Gathered<'a> {
             self.keep(resource, name, series.help, sort);
             self.taken.histograms += 1;
         }
-        // Prometheus sends each exemplar as a series of its own, beside that of the sample.
-        let is_alone = series.samples.is_empty() && series.histograms.is_empty();
-        let count = match is_alone {
-            true => &mut self.taken.left_out_exemplars,
-            false => &mut self.taken.exemplars,
-        };
-        *count += series.exemplars.len() as u64;
+        self.taken.exemplars += series.exemplars.len() as u64;
         Ok(())
     }
 

@@ -8,6 +8,8 @@ mod lane;
 
 use std::collections::HashSet;
 
+use sluice_wire::Fields;
+
 use crate::body::{Format, Lanes};
 use crate::labels::SeriesLabels;
 use crate::protobuf::{put_delimited, put_double, put_uint, put_varint, varint_len};
@@ -69,9 +71,15 @@ impl<W: Writer> V1<W> {
     /// Ends all bodies. The next sample begins new ones.
     pub fn finish(&mut self) -> Lanes {
         if let Some(metadata) = &mut self.metadata {
-            metadata.known.clear();
-            self.lanes[0].body.put(&metadata.body);
-            metadata.body.clear();
+            metadata.known = HashSet::new();
+            let lane = &mut self.lanes[0];
+            for field in Fields::of(&metadata.body) {
+                if lane.body.position() + field.framed.len() as u64 > self.max_bytes {
+                    lane.finish();
+                }
+                lane.body.put(field.framed);
+            }
+            metadata.body = Vec::new();
         }
         self.lanes.iter_mut().map(Lane::take).collect()
     }

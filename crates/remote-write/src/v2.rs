@@ -153,6 +153,17 @@ impl Lane {
         refs.extend_from_slice(&template.fixed[from..]);
     }
 
+    /// Bytes that the texts of the metric with this number add to the table.
+    #[inline]
+    fn new_bytes(&self, metric: u64, about: &About<'_>) -> usize {
+        if self.metric == metric {
+            return 0;
+        }
+        let new = |text: &str| !self.symbols.has(text.as_bytes());
+        let texts = [about.help, about.unit].into_iter().filter(|text| new(text));
+        texts.map(str::len).sum()
+    }
+
     /// The metadata of the metric with this number, as a field of a series.
     fn describe(&mut self, metric: u64, about: &About<'_>) {
         if self.metric == metric {
@@ -313,8 +324,7 @@ impl Sink for V2 {
         let at_most = labels.encoded_len()
             + histogram
             + exemplar_bytes(sample.exemplars)
-            + about.help.len()
-            + about.unit.len()
+            + lane.new_bytes(self.metric, about)
             + BESIDE_LABELS;
         let so_far = lane.symbols.encoded().len() as u64 + lane.series.position();
         if so_far + at_most as u64 > self.max_bytes {

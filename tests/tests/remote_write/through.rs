@@ -260,8 +260,9 @@ async fn a_pipeline_that_is_no_longer_straight() {
     second.stop().await;
 }
 
-/// Scenario: a small request of 2.0 that becomes a gigabyte where its texts are written out.
-/// Guarantees: 413 before anything of it is written out, straight or not; the gateway takes the next request.
+/// Scenario: a small request of 2.0 that becomes a gigabyte where its texts are written out; one of labels without samples; one of a single
+/// series with five million samples; each with a last series that no receiver may take.
+/// Guarantees: 413 before anything of it is read or written out (reading it all is 400), straight or not; the gateway takes the next request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_request_that_becomes_a_large_one() {
     let sink = Sink::start().await;
@@ -274,12 +275,23 @@ async fn a_small_request_that_becomes_a_large_one() {
             &format!("endpoint: \"{}\"", url(&second)),
         );
     let first = Gateway::start(&config).await;
-    let mut body = b"\x22\x00\x22\x08__name__\x22\x80\x80\x40".to_vec();
-    body.resize(body.len() + (1 << 20), b'a');
-    // A thousand series with that name and a sample.
-    body.extend(b"\x2a\x06\x0a\x02\x01\x02\x12\x00".repeat(1000));
-    for gateway in [&first, &second] {
-        let reply = write(gateway, V2, "snappy", snappy_block(&body)).await;
+    let mut symbols = b"\x22\x00\x22\x08__name__\x22\x80\x80\x40".to_vec();
+    symbols.resize(symbols.len() + (1 << 20), b'a');
+    let samples = 5_000_000;
+    let mut many = b"\x2a\x84\xad\xe2\x04\x0a\x02\x01\x02".to_vec();
+    many.extend(b"\x12\x00".repeat(samples));
+    let bodies = [
+        // A thousand series with that name and a sample.
+        [&symbols[..], &b"\x2a\x06\x0a\x02\x01\x02\x12\x00".repeat(1000)].concat(),
+        [&symbols[..], &b"\x2a\x04\x0a\x02\x01\x02".repeat(1000)].concat(),
+        [b"\x22\x00\x22\x08__name__\x22\x01a".to_vec(), many].concat(),
+    ];
+    for (gateway, body) in [&first, &second]
+        .into_iter()
+        .flat_map(|one| bodies.iter().map(move |body| (one, body)))
+    {
+        let with_a_bad_one = [&body[..], b"\x2a\x02\x12\x00"].concat();
+        let reply = write(gateway, V2, "snappy", snappy_block(&with_a_bad_one)).await;
         assert_eq!(reply.status, 413, "{}", reply.text());
         let good =
             Generator::remote_write(Spec::gateway(Signal::Metrics).items(5), RemoteWrite::V2).next_request();
@@ -287,6 +299,44 @@ async fn a_small_request_that_becomes_a_large_one() {
         assert_eq!(reply.status, 204, "{}", reply.text());
     }
     first.settled().await;
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Scenario: a request of one exemplar in a series without samples, and one of metadata alone, straight and not.
+/// Guarantees: both are requests that were taken in, as metrics say; the exemplar is counted as left out, once.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_without_samples_are_counted() {
+    let sink = Sink::start().await;
+    let second = receiving(&sink).await;
+    let config = Config::new()
+        .signals(&["metrics"])
+        .metrics_receiver("prometheusremotewrite", RECEIVER)
+        .exporter(
+            "prometheusremotewrite",
+            &format!("endpoint: \"{}\"", url(&second)),
+        );
+    let first = Gateway::start(&config).await;
+    let exemplar = b"\x0a\x13\x0a\x0d\x0a\x08__name__\x12\x01a\x1a\x02\x18\x01";
+    let metadata = b"\x1a\x05\x08\x01\x12\x01a";
+    for gateway in [&first, &second] {
+        for body in [&exemplar[..], metadata] {
+            let reply = write(gateway, V1, "snappy", snappy_block(body)).await;
+            assert_eq!(reply.status, 204, "{}", reply.text());
+        }
+        let metrics = gateway.metrics().await;
+        for (name, want) in [
+            ("sluice_receiver_accepted_requests_total", 2.0),
+            ("sluice_receiver_accepted_items_total", 0.0),
+            ("sluice_remote_write_left_out_exemplars_total", 1.0),
+        ] {
+            assert_eq!(
+                metrics.sum(name, &["receiver=\"prometheusremotewrite\""]),
+                want,
+                "{name}"
+            );
+        }
+    }
     first.stop().await;
     second.stop().await;
 }

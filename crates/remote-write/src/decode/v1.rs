@@ -1,8 +1,8 @@
 //! `prometheus.WriteRequest`.
 
 use super::{
-    Exemplar, Invalid, MANY_EXEMPLAR_LABELS, MANY_EXEMPLARS, MANY_LABELS, MAX_EXEMPLAR_LABELS, MAX_EXEMPLARS,
-    MAX_LABELS, Sample, Series, bytes, double, fields, push, text, varint,
+    Exemplar, Invalid, MANY_EXEMPLAR_LABELS, MANY_EXEMPLARS, MANY_ITEMS, MANY_LABELS, MAX_EXEMPLAR_LABELS,
+    MAX_EXEMPLARS, MAX_ITEMS, MAX_LABELS, Sample, Series, bytes, double, fields, push, text, varint,
 };
 
 pub(super) fn each_series<'a>(
@@ -41,14 +41,19 @@ fn read_series<'a>(
                 MAX_LABELS,
                 MANY_LABELS,
             )?,
-            2 => series.samples.push(sample(bytes(&field)?)?),
+            2 => push(
+                &mut series.samples,
+                sample(bytes(&field)?)?,
+                MAX_ITEMS,
+                MANY_ITEMS,
+            )?,
             3 => push(
                 &mut series.exemplars,
                 exemplar(bytes(&field)?)?,
                 MAX_EXEMPLARS,
                 MANY_EXEMPLARS,
             )?,
-            4 => series.histograms.push(bytes(&field)?),
+            4 => push(&mut series.histograms, bytes(&field)?, MAX_ITEMS, MANY_ITEMS)?,
             _ => {}
         }
         Ok(())

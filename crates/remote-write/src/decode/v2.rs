@@ -3,8 +3,9 @@
 use sluice_wire::Field;
 
 use super::{
-    BROKEN, Exemplar, Invalid, MANY_EXEMPLAR_LABELS, MANY_EXEMPLARS, MANY_LABELS, MAX_EXEMPLAR_LABELS,
-    MAX_EXEMPLARS, MAX_LABELS, Sample, Series, bytes, double, fields, push, text, varint,
+    BROKEN, Exemplar, Invalid, MANY_EXEMPLAR_LABELS, MANY_EXEMPLARS, MANY_ITEMS, MANY_LABELS,
+    MAX_EXEMPLAR_LABELS, MAX_EXEMPLARS, MAX_ITEMS, MAX_LABELS, Sample, Series, bytes, double, fields, push,
+    text, varint,
 };
 
 /// Texts a request may have: 16 MiB of places for them while it is read. A request of a million series has as many.
@@ -61,8 +62,13 @@ fn read_series<'a>(
     fields(message, |field| {
         match field.number {
             1 => references(&field, &mut refs, MAX_LABELS, MANY_LABELS)?,
-            2 => series.samples.push(sample(bytes(&field)?)?),
-            3 => series.histograms.push(bytes(&field)?),
+            2 => push(
+                &mut series.samples,
+                sample(bytes(&field)?)?,
+                MAX_ITEMS,
+                MANY_ITEMS,
+            )?,
+            3 => push(&mut series.histograms, bytes(&field)?, MAX_ITEMS, MANY_ITEMS)?,
             4 => {
                 let exemplar = exemplar(bytes(&field)?, symbols)?;
                 push(&mut series.exemplars, exemplar, MAX_EXEMPLARS, MANY_EXEMPLARS)?;

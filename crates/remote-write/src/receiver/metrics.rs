@@ -27,6 +27,7 @@ pub(super) struct Metrics {
     requests: Counter,
     bytes: Counter,
     left_out_exemplars: Counter,
+    left_out_metadata: Counter,
     refused: [Counter; REASONS.len()],
 }
 
@@ -59,7 +60,12 @@ impl Metrics {
             ),
             left_out_exemplars: registry.counter(
                 "sluice_remote_write_left_out_exemplars_total",
-                "Exemplars that came in a series of their own, and that OTLP has no place for.",
+                "Exemplars that came without a sample: in a series that OTLP has no place for, or in a request without any.",
+                vec![("receiver", receiver.to_owned())],
+            ),
+            left_out_metadata: registry.counter(
+                "sluice_remote_write_left_out_metadata_total",
+                "Metadata of metric families that waited for a request with samples and was forgotten, for want of room.",
                 vec![("receiver", receiver.to_owned())],
             ),
             refused: REASONS.map(|reason| {
@@ -77,6 +83,10 @@ impl Metrics {
         self.left_out_exemplars.add(taken.left_out_exemplars);
         self.requests.add(1);
         self.bytes.add(wire_bytes);
+    }
+
+    pub fn left_out_metadata(&self, families: u64) {
+        self.left_out_metadata.add(families);
     }
 
     pub fn refused(&self, refusal: &Refusal) {

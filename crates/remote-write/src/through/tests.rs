@@ -15,6 +15,8 @@ use crate::v2;
 
 use super::without_times;
 
+mod limits;
+
 type Labels = Vec<(String, String)>;
 
 /// A sample by its bits, or a histogram by its message without times; when, and since when.
@@ -281,7 +283,8 @@ fn expected(series: &Series, from: Version, out: Version) -> (Vec<Series>, u64) 
         let histogram = item.value.as_ref().err();
         histogram.is_some_and(|one| without_times(one, &mut without).schema == CUSTOM_BUCKETS)
     };
-    series.items.retain(|item| out == Version::V2 || !is_custom(item));
+    let changes = from == Version::V2 && out == Version::V1;
+    series.items.retain(|item| !(changes && is_custom(item)));
     let left_out = (all - series.items.len()) as u64;
     let mut items = std::mem::take(&mut series.items)
         .into_iter()

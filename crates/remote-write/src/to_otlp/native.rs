@@ -10,7 +10,7 @@ use crate::transcode::STALE_NAN;
 const CUSTOM: i64 = -53;
 
 /// Buckets of one sign, empty ones between others included: OTLP writes each of them. More than 160 or so are of no use.
-const MAX_BUCKETS: usize = 16_384;
+pub(crate) const MAX_BUCKETS: usize = 16_384;
 
 /// Twice [`MAX_BUCKETS`], each as large as a number gets, and as much again: what is read of it takes some eight times this.
 const MAX_HISTOGRAM_BYTES: usize = 1 << 20;
@@ -269,7 +269,8 @@ fn read_field(field: &Field<'_>, read: &mut Histogram) -> Option<()> {
     Some(())
 }
 
-fn span(message: &[u8]) -> Option<(i64, u64)> {
+/// Offset and length of a `BucketSpan`.
+pub(crate) fn span(message: &[u8]) -> Option<(i64, u64)> {
     let mut span = (0, 0);
     for field in sluice_wire::Fields::of(message) {
         match field.number {

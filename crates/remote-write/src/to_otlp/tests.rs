@@ -189,6 +189,25 @@ fn what_is_not_taken() {
     }
 }
 
+/// Scenario: 300 labels of 2.0 that are all named by one text of a megabyte; and, of 1.0, more samples in a series than it may have.
+/// Guarantees: refused by what they add up to, before they are compared: compared they are found to have the same name.
+#[test]
+fn what_is_too_large_is_refused_before_it_is_looked_at() {
+    let mut symbols = b"\x22\x00".to_vec();
+    put_delimited(&mut symbols, 4, &vec![b'a'; 1 << 20]);
+    for (labels, says) in [(300, "more than 268,435,456 bytes"), (2, "the same name")] {
+        let mut refs = Vec::new();
+        put_delimited(&mut refs, 1, &[1].repeat(2 * labels));
+        let mut body = symbols.clone();
+        put_delimited(&mut body, 5, &refs);
+        let error = to_otlp(Version::V2, &body).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    let body = series(&[("__name__", "a")], &[0x12, 0].repeat(600_000));
+    let error = to_otlp(Version::V1, &body).unwrap_err().to_string();
+    assert!(error.contains("more than 524,288 samples"), "{error}");
+}
+
 /// Scenario: native histograms of two buckets with two and one observations, which say that they have three, and five; with a
 /// sum, and with one that is NaN.
 /// Guarantees: the count has to be that of the buckets; NaNs may have been observed beside them, where the sum says so.

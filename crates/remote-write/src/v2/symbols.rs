@@ -21,6 +21,12 @@ pub(crate) struct Symbols {
     index: Vec<(u32, u32)>,
 }
 
+/// Half of a text's hash.
+#[inline]
+fn tag(text: &[u8]) -> u32 {
+    (hash::hash(text, 0) >> 32) as u32
+}
+
 impl Default for Symbols {
     fn default() -> Self {
         let mut symbols = Self {
@@ -58,22 +64,11 @@ impl Symbols {
         if text.is_empty() {
             return 0;
         }
-        let tag = (hash::hash(text, 0) >> 32) as u32;
-        let mask = self.index.len() - 1;
-        let mut at = tag as usize & mask;
-        loop {
-            let (known, number) = self.index[at];
-            if number == 0 {
-                break;
-            }
-            if known == tag {
-                let (start, end) = self.places[number as usize];
-                if self.encoded[start as usize..end as usize] == *text {
-                    return number;
-                }
-            }
-            at = (at + 1) & mask;
-        }
+        let tag = tag(text);
+        let at = match self.find(tag, text) {
+            Ok(number) => return number,
+            Err(at) => at,
+        };
         let number = self.places.len() as u32;
         self.index[at] = (tag, number);
         put_delimited(&mut self.encoded, SYMBOLS, text);
@@ -83,6 +78,31 @@ impl Symbols {
             self.grow();
         }
         number
+    }
+
+    /// Whether a text is there.
+    pub fn has(&self, text: &[u8]) -> bool {
+        text.is_empty() || self.find(tag(text), text).is_ok()
+    }
+
+    /// The number of a text, or the place in the index where it is to be.
+    #[inline]
+    fn find(&self, tag: u32, text: &[u8]) -> Result<u32, usize> {
+        let mask = self.index.len() - 1;
+        let mut at = tag as usize & mask;
+        loop {
+            let (known, number) = self.index[at];
+            if number == 0 {
+                return Err(at);
+            }
+            if known == tag {
+                let (start, end) = self.places[number as usize];
+                if self.encoded[start as usize..end as usize] == *text {
+                    return Ok(number);
+                }
+            }
+            at = (at + 1) & mask;
+        }
     }
 
     #[cold]
