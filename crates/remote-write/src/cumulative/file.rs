@@ -461,7 +461,7 @@ impl Open {
         while begin + FRAME_BYTES as u64 <= size {
             let len = (size - begin).min(SEARCH_BYTES as u64) as usize;
             read_exact(&*self.file, &mut window[..len], begin)?;
-            let heads = window[..len].array_windows::<FRAME_BYTES>();
+            let heads = window[..len].windows(FRAME_BYTES).filter_map(<[u8]>::first_chunk);
             for (offset, head) in (begin..).zip(heads) {
                 if head[0] == CHANGES && self.record(head, offset, size, &mut bytes)?.is_some() {
                     return Ok(true);
