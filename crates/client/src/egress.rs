@@ -119,9 +119,15 @@ impl EgressPermit {
         if body.capacity() - body.len() > body.len() / SPARE_PART {
             body.shrink_to_fit();
         }
-        let room = match &mut self.0 {
+        let EgressPermit(room) = self.part(body.capacity());
+        Bytes::from_owner(Kept { body, _room: room })
+    }
+
+    /// The part of the room that `bytes` take which are there already.
+    pub fn part(&mut self, bytes: usize) -> EgressPermit {
+        EgressPermit(match &mut self.0 {
             Room::Pool(left, pool) => {
-                let needed = units(body.capacity()) as usize;
+                let needed = units(bytes) as usize;
                 let expected = needed.min(left.num_permits());
                 let mut part = left.split(expected);
                 // It is written already: what nobody expected is charged if there is room.
@@ -132,8 +138,7 @@ impl EgressPermit {
             }
             Room::Own(own) => Room::Own(own.clone()),
             Room::None => Room::None,
-        };
-        Bytes::from_owner(Kept { body, _room: room })
+        })
     }
 }
 

@@ -8,6 +8,7 @@
 //! in a file where there is one (`file.rs`); a point that comes again is given that total.
 
 mod again;
+mod changes;
 mod file;
 mod histogram;
 mod record;
@@ -23,6 +24,8 @@ use crate::labels::SeriesLabels;
 use crate::transcode::{About, Exponential, STALE_NAN, Sample, Sink, Value};
 
 use again::Again;
+use changes::Changes;
+pub(crate) use changes::MAX_BYTES as MAX_CHANGES_BYTES;
 pub(crate) use file::Fault;
 use file::Log;
 pub use file::TotalsFile;
@@ -56,7 +59,9 @@ pub(crate) struct Cumulative {
     /// What keeps senders from making series that have the same key.
     seed: u64,
     /// What the points of this request have made of their series.
-    changes: Vec<Change>,
+    changes: Changes,
+    /// The time of day when it began.
+    now_ms: i64,
     again: Again,
     log: Option<Log>,
     is_read: bool,
@@ -78,7 +83,8 @@ impl Cumulative {
             places: 0,
             max_places,
             seed: std::hash::BuildHasher::hash_one(&random, max_places),
-            changes: Vec::new(),
+            changes: Changes::default(),
+            now_ms: 0,
             again: Again::default(),
             log: file.filter(|_| max_places > 0).map(Log::new),
             is_read: false,
@@ -97,13 +103,15 @@ impl Cumulative {
 
     /// Begins a request; `now_ms` is the time of day. The first one reads the file.
     pub fn begin(&mut self, now_ms: i64) {
-        self.changes.clear();
+        self.changes.take();
+        self.now_ms = now_ms;
         if std::mem::replace(&mut self.is_read, true) {
             return;
         }
+        let latest_ms = self.latest_ms();
         let Some(log) = &mut self.log else { return };
         let (mut totals, mut again) = (HashMap::new(), Again::default());
-        let seed = log.read(&mut |is_request, change| {
+        let seed = log.read(now_ms, &mut |is_request, change| {
             if is_request {
                 again.expect(change.clone());
             }
@@ -132,9 +140,13 @@ impl Cumulative {
         let found = totals.len();
         for (key, total) in totals {
             let places = self.places + total.places();
-            if places <= self.max_places && total.last_ms <= now_ms.saturating_add(AHEAD_MS) {
+            if places <= self.max_places && total.last_ms <= latest_ms {
                 self.places = places;
                 self.totals.insert(key, total);
+            } else {
+                // In the file, too: it would be taken for the last one after the next start.
+                self.changes
+                    .add(Change::Ended(key, total.last_ms.saturating_add(1)));
             }
         }
         let left_out = found - self.totals.len();
@@ -151,12 +163,9 @@ impl Cumulative {
     pub fn end(&mut self) -> Counts {
         if let Some(log) = &mut self.log
             && !self.changes.is_empty()
-            && let Err(fault) = log.write(&self.changes, self.seed, &self.totals)
+            && let Err(fault) = log.write(self.now_ms, self.changes.all(), self.seed, &self.totals)
         {
             self.faults.push(fault);
-        }
-        if !self.changes.is_empty() {
-            self.again.end_request();
         }
         self.swept = false;
         std::mem::take(&mut self.dropped_points)
@@ -164,7 +173,7 @@ impl Cumulative {
 
     /// What the last request has changed; to be [told](Self::comes_again) when it will be encoded once more.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.changes)
+        self.changes.take()
     }
 
     /// The points that made these changes come once more: they are given the totals that they had.
@@ -207,8 +216,15 @@ impl Cumulative {
     /// What the point with this time is in: it came before, and was given this.
     fn given(&mut self, key: Key, at_ms: i64) -> Option<Total> {
         let total = self.again.take(key, at_ms)?;
-        self.changes.push(Change::Added(key, total.clone()));
+        if at_ms <= self.latest_ms() {
+            self.changes.add(Change::Added(key, total.clone()));
+        }
         Some(total)
+    }
+
+    /// A point after it is of a clock that was wrong.
+    fn latest_ms(&self) -> i64 {
+        self.now_ms.saturating_add(AHEAD_MS)
     }
 
     /// The total with `delta` in it.
@@ -251,7 +267,7 @@ impl Cumulative {
             start_ms,
             last_ms: at_ms,
         };
-        self.changes.push(Change::Added(key, total));
+        self.changes.add(Change::Added(key, total));
         Ok((value, start_ms))
     }
 
@@ -288,7 +304,7 @@ impl Cumulative {
             last_ms: at_ms,
         };
         self.keep(key, total.clone())?;
-        self.changes.push(Change::Added(key, total));
+        self.changes.add(Change::Added(key, total));
         Ok((histogram, start_ms))
     }
 
@@ -305,7 +321,7 @@ impl Cumulative {
             self.totals.retain(|key, total| {
                 let stays = total.last_ms >= stale_before;
                 if !stays {
-                    changes.push(Change::Ended(*key, total.last_ms.saturating_add(1)));
+                    changes.add(Change::Ended(*key, total.last_ms.saturating_add(1)));
                 }
                 stays
             });
@@ -326,7 +342,7 @@ impl Cumulative {
             && let Some(total) = self.totals.remove(&key)
         {
             self.places -= total.places();
-            self.changes.push(Change::Ended(key, at_ms));
+            self.changes.add(Change::Ended(key, at_ms));
         }
     }
 }

@@ -19,7 +19,8 @@ pub enum Reason {
     DeltaOrder,
     /// A delta of a series for whose total there is no room.
     DeltaRoom,
-    /// A delta of an exponential histogram whose count is not that of its buckets.
+    /// A delta of an exponential histogram that cannot be added: its count is not that of its buckets, or is too large, or one of its numbers is no
+    /// finite one.
     Histogram,
     /// A native histogram with custom buckets that came in 2.0, and the destination takes 1.0, which does not have them.
     CustomBuckets,

@@ -45,7 +45,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::body::{Body, Format};
-use crate::cumulative::Change;
+use crate::cumulative::{Change, MAX_CHANGES_BYTES};
 use crate::dropped::Reason;
 use crate::encoder::{Encoder, EncoderSettings};
 use crate::transcode::Outcome;
@@ -86,6 +86,8 @@ struct Inner {
     max_request_bytes: usize,
     /// One for all batches: it has the totals of series of delta temporality.
     encoder: Arc<tokio::sync::Mutex<Encoder>>,
+    /// Whether totals of deltas are kept.
+    adds_up: bool,
     /// Asked once: the answer is read from the control group's files.
     has_several_cores: bool,
     pending: Mutex<Vec<Pending>>,
@@ -151,7 +153,8 @@ struct Pending {
     added: Option<Added>,
 }
 
-/// What a batch has made of the totals of deltas, until the batch is done.
+/// What a batch has made of the totals of deltas, until the batch is done. It is kept though it should take more than was expected and there be no
+/// room: without it points of the batch are lost when it is encoded once more.
 #[derive(Debug)]
 struct Added {
     changes: Vec<Change>,
@@ -207,6 +210,7 @@ impl RemoteWriteExporter {
             egress: Egress::new(options.egress),
             timeout: options.timeout,
             max_request_bytes: options.max_request_bytes,
+            adds_up: encoder.mapping.delta_to_cumulative,
             encoder: Arc::new(tokio::sync::Mutex::new(Encoder::new(encoder))),
             has_several_cores: std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1),
             pending: Mutex::new(Vec::new()),
@@ -225,7 +229,7 @@ impl RemoteWriteExporter {
         let mut pending = match known {
             Some(pending) => pending,
             None => {
-                let room = inner.egress.reserve(batch.bytes() / EXPECTED_PART).await;
+                let room = inner.egress.reserve(inner.expected_bytes(batch)).await;
                 match self.encode(batch, room).await {
                     Ok(pending) => pending,
                     Err(verdict) => return verdict,
@@ -288,7 +292,7 @@ impl RemoteWriteExporter {
     /// Encodes the batch that will be sent next, so that the destination need not wait for that; where memory is short, it is
     /// encoded in its turn.
     async fn encode_ahead(&self, batch: &Batch) {
-        let Some(room) = self.0.egress.try_reserve(batch.bytes() / EXPECTED_PART) else {
+        let Some(room) = self.0.egress.try_reserve(self.0.expected_bytes(batch)) else {
             return;
         };
         if let Ok(pending) = self.encode(batch, room).await {
@@ -322,12 +326,17 @@ impl RemoteWriteExporter {
         for body in lanes.iter_mut().flatten() {
             body.bytes = room.keep(std::mem::take(&mut body.bytes).into());
         }
+        let changed_bytes: usize = changes.iter().map(Change::bytes).sum();
+        let added = (changed_bytes > 0).then(|| Added {
+            changes,
+            _room: room.part(changed_bytes),
+        });
         inner.tell(&outcome);
         for fault in faults {
             inner.metrics.totals_lost[fault as usize].add(1);
         }
         Ok(Pending {
-            added: inner.charge(changes),
+            added,
             parts,
             lanes: (0..)
                 .zip(lanes)
@@ -357,12 +366,15 @@ impl Inner {
         }
     }
 
-    /// Keeps what a batch has changed, where there is memory for it. Where there is none, and the batch has to be encoded once more, its
-    /// deltas are found to be out of order: they are in the totals, and the points are dropped and counted.
-    fn charge(&self, changes: Vec<Change>) -> Option<Added> {
-        let bytes = changes.iter().map(Change::bytes).sum();
-        let room = self.egress.try_reserve(bytes).filter(|_| bytes > 0)?;
-        Some(Added { changes, _room: room })
+    /// What the bodies of a batch are expected to take, and what it makes of totals.
+    fn expected_bytes(&self, batch: &Batch) -> usize {
+        let bytes = batch.bytes();
+        let changed = if self.adds_up {
+            bytes.min(MAX_CHANGES_BYTES)
+        } else {
+            0
+        };
+        bytes / EXPECTED_PART + changed
     }
 
     /// Counts what came of a batch, and says the first time that something is dropped or collides.

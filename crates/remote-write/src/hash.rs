@@ -1,7 +1,8 @@
 //! A hash of labels that does not depend on their order.
 //!
 //! The hash of a series is the sum of the hashes of its labels, so that those of a whole block are added up once. It
-//! decides which lane a series goes through, and nothing else: two series of one hash share a lane.
+//! decides which lane a series goes through: two series of one hash share a lane. It is a half of the key of a total, too, which is in a file:
+//! whoever changes it changes the version of that (`cumulative/file.rs`).
 
 const A: u64 = 0x9e37_79b9_7f4a_7c15;
 const B: u64 = 0xd6e8_feb8_6659_fd93;

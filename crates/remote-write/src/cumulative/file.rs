@@ -10,22 +10,27 @@
 //! | size | what |
 //! |---|---|
 //! | 4 | magic `SLrT` |
-//! | 2 | version, 1. It changes with what hashes of labels are made of, too |
+//! | 2 | version, 2. It changes with what hashes of labels are made of, too |
 //! | 2 | zeros |
 //! | 8 | the seed of the second hash in keys |
 //! | 4 | CRC32C of those |
 //!
-//! Records follow, each of 16 bytes (kind, 3 zeros, length of what follows them, CRC32C of it, CRC32C of these 12 bytes) and changes as in `record.rs`:
+//! Records follow, each of 16 bytes (kind, 3 zeros, length of what follows them, CRC32C of it, CRC32C of these 12 bytes), the time of day when it
+//! was written (8, in milliseconds) and changes as in `record.rs`:
 //! first totals, as many records as they take, an empty one that ends them, then a record for each request. When it has doubled,
 //! and grown by more than [`LOG_BYTES`], the file is written anew under another name, with the last requests again, synced and renamed.
 //!
-//! A record that is cut off by the end of the file, or zeros, are of a request that was not sent. Anything else that does not fit its checksum is damage: then
-//! nobody knows what is missing, and all totals begin anew, as they do where there is no file, or when it could not be written.
+//! A record is written when the one before it is synced. So one that does not fit its checksum, and has no good one behind it, is of a request that was
+//! not sent: the power went while it was written, and it is cut off. (So is a last one that was sent and rotted on the disk, which looks the same.) One that
+//! has a good one behind it is damage: then nobody knows what is missing, and all totals begin anew, as they do where there is no file, when it could
+//! not be written, or when it was last written longer ago than [`STALE_AFTER`]. A file that is begun after a fault of the disk has no requests before
+//! that: their points are in the totals, and dropped as out of order if they come again after a kill.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluice_journal::{File, Filesystem, OpenMode};
 
@@ -33,9 +38,14 @@ use super::record;
 use super::total::{Change, Key, Total};
 
 const MAGIC: [u8; 4] = *b"SLrT";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const HEADER_BYTES: usize = 20;
 const FRAME_BYTES: usize = 16;
+const TIME_BYTES: usize = 8;
+
+/// An older file may be one that was left aside for a while: by an older release, or by other settings. What was sent since then is not in it, and
+/// counters would go back. A restart takes less.
+const STALE_AFTER: Duration = Duration::from_secs(3600);
 
 /// Kinds of records.
 const TOTALS: u8 = 1;
@@ -50,11 +60,18 @@ const LOG_BYTES: u64 = 4 << 20;
 const KEPT_BYTES: u64 = 256 << 10;
 const KEPT_REQUESTS: usize = 16;
 
+/// Beyond so much there are less of them, down to those three.
+const MAX_KEPT_BYTES: u64 = 8 << 20;
+const LEAST_KEPT_REQUESTS: usize = 3;
+
 /// Totals are written in records of about this size.
 const TOTALS_BYTES: usize = 256 << 10;
 
-/// A longer record was never written: the changes of a request take a few times what the request does.
+/// A longer record is not written, which is as if it could not be: the changes of a request are bounded (`changes.rs`) by what all totals take.
 const MAX_RECORD_BYTES: u64 = 1 << 30;
+
+/// A file is searched in pieces of so much.
+const SEARCH_BYTES: usize = 64 << 10;
 
 /// After a file could not be written it is left alone for so many requests.
 const PAUSE_REQUESTS: u32 = 32;
@@ -79,16 +96,19 @@ pub(crate) enum Fault {
     Damaged,
     /// It could not be written.
     Unwritten,
+    /// It was not written for long.
+    Stale,
 }
 
 impl Fault {
-    pub const ALL: [Fault; 3] = [Fault::Absent, Fault::Damaged, Fault::Unwritten];
+    pub const ALL: [Fault; 4] = [Fault::Absent, Fault::Damaged, Fault::Unwritten, Fault::Stale];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Fault::Absent => "absent",
             Fault::Damaged => "damaged",
             Fault::Unwritten => "unwritten",
+            Fault::Stale => "stale",
         }
     }
 }
@@ -114,6 +134,8 @@ struct Open {
     /// Where the records of the last requests are.
     last: VecDeque<(u64, u64)>,
     last_bytes: u64,
+    /// The newest time of day in its records.
+    written_ms: i64,
 }
 
 /// What was read of a file.
@@ -138,16 +160,22 @@ impl Log {
         &self.settings.path
     }
 
-    /// Reads the file: each total first, then what the last requests changed, with true. Returns the seed of its keys.
+    /// Reads the file: each total first, then what the last requests changed, with true. Returns the seed of its keys. `now_ms` is the time of day.
     ///
     /// # Errors
     /// When totals begin anew; what was visited until then counts for nothing.
-    pub fn read(&mut self, visit: &mut dyn FnMut(bool, Change)) -> Result<u64, Fault> {
+    pub fn read(&mut self, now_ms: i64, visit: &mut dyn FnMut(bool, Change)) -> Result<u64, Fault> {
         let path = self.settings.path.clone();
         let path = path.display();
         match self.try_read(visit) {
             Ok(Read::Until(end, seed)) => {
                 let open = self.open.as_mut();
+                let written_ms = open.as_ref().map_or(now_ms, |open| open.written_ms);
+                if now_ms.saturating_sub(written_ms) > STALE_AFTER.as_millis() as i64 {
+                    tracing::warn!(file = %path, written_ms, "the totals of deltas were last written more than an hour ago; they begin anew, with a new start time");
+                    self.give_up();
+                    return Err(Fault::Stale);
+                }
                 let cut = open.map_or(Ok(()), |open| open.cut(end));
                 if let Err(error) = cut {
                     tracing::error!(file = %path, %error, "cannot write the totals of deltas; after a restart they begin anew");
@@ -184,32 +212,36 @@ impl Log {
             beyond: 0,
             last: VecDeque::new(),
             last_bytes: 0,
+            written_ms: i64::MIN,
         };
         let read = open.read(size, visit)?;
         self.open = Some(open);
         Ok(read)
     }
 
-    /// Writes what a request has changed, before it is sent. `totals` are those after it.
+    /// Writes what a request has changed, before it is sent. `totals` are those after it, `now_ms` is the time of day.
     ///
     /// # Errors
     /// When it could not be written, and there is nothing in the file any more.
     pub fn write(
         &mut self,
+        now_ms: i64,
         changes: &[Change],
         seed: u64,
         totals: &HashMap<Key, Total>,
     ) -> Result<(), Fault> {
-        let mut bytes = vec![0; FRAME_BYTES];
+        let mut bytes = record(now_ms);
         changes.iter().for_each(|change| record::put(&mut bytes, change));
+        let is_too_long = bytes.len() as u64 > MAX_RECORD_BYTES;
         frame(&mut bytes, CHANGES);
         let written = match &mut self.open {
+            _ if is_too_long => Err(io::ErrorKind::FileTooLarge.into()),
             Some(open) => open.append(&bytes, self.settings.synced),
             None if self.pause > 0 => {
                 self.pause -= 1;
                 return Err(Fault::Unwritten);
             }
-            None => self.write_anew(&bytes, seed, totals),
+            None => self.write_anew(now_ms, &bytes, seed, totals),
         };
         if let Err(error) = written {
             let path = self.settings.path.display();
@@ -222,7 +254,7 @@ impl Log {
             .open
             .as_ref()
             .is_some_and(|open| open.is_full(self.log_bytes))
-            && let Err(error) = self.write_anew(&[], seed, totals)
+            && let Err(error) = self.write_anew(now_ms, &[], seed, totals)
         {
             // All is in the old one, and it is tried again when there is as much again.
             tracing::warn!(file = %self.settings.path.display(), %error, "cannot write the file of totals anew; it grows meanwhile");
@@ -253,7 +285,13 @@ impl Log {
     }
 
     /// Writes a file of all totals, of the last requests that are in the old one, and of `more`.
-    fn write_anew(&mut self, more: &[u8], seed: u64, totals: &HashMap<Key, Total>) -> io::Result<()> {
+    fn write_anew(
+        &mut self,
+        now_ms: i64,
+        more: &[u8],
+        seed: u64,
+        totals: &HashMap<Key, Total>,
+    ) -> io::Result<()> {
         let TotalsFile {
             path,
             synced,
@@ -271,13 +309,16 @@ impl Log {
             beyond: 0,
             last: VecDeque::new(),
             last_bytes: 0,
+            written_ms: i64::MIN,
         };
-        let made = new.fill(self.open.as_ref(), more, seed, totals).and_then(|()| {
-            if *synced {
-                new.file.sync_data()?;
-            }
-            filesystem.rename(&unnamed, path)
-        });
+        let made = new
+            .fill(self.open.as_ref(), now_ms, more, seed, totals)
+            .and_then(|()| {
+                if *synced {
+                    new.file.sync_data()?;
+                }
+                filesystem.rename(&unnamed, path)
+            });
         if let Err(error) = made {
             let _ = filesystem.remove(&unnamed);
             return Err(error);
@@ -305,6 +346,7 @@ impl Open {
     fn fill(
         &mut self,
         old: Option<&Open>,
+        now_ms: i64,
         more: &[u8],
         seed: u64,
         totals: &HashMap<Key, Total>,
@@ -316,18 +358,18 @@ impl Open {
         header.extend_from_slice(&seed.to_le_bytes());
         header.extend_from_slice(&crc32c::crc32c(&header).to_le_bytes());
         self.put(&header)?;
-        let mut bytes = vec![0; FRAME_BYTES];
+        let mut bytes = record(now_ms);
         for (key, total) in totals {
             record::put(&mut bytes, &Change::Added(*key, total.clone()));
             if bytes.len() >= TOTALS_BYTES {
                 frame(&mut bytes, TOTALS);
                 self.put(&bytes)?;
-                bytes.truncate(FRAME_BYTES);
+                bytes.truncate(FRAME_BYTES + TIME_BYTES);
             }
         }
         frame(&mut bytes, TOTALS);
         self.put(&bytes)?;
-        bytes.truncate(FRAME_BYTES);
+        bytes.truncate(FRAME_BYTES + TIME_BYTES);
         frame(&mut bytes, END_OF_TOTALS);
         self.put(&bytes)?;
         for (at, len) in old.iter().flat_map(|old| &old.last) {
@@ -359,7 +401,12 @@ impl Open {
     fn remember(&mut self, at: u64, len: u64) {
         self.last.push_back((at, len));
         self.last_bytes += len;
-        while self.last.len() > KEPT_REQUESTS && self.last_bytes > KEPT_BYTES {
+        let is_over = |open: &Self| {
+            let (requests, bytes) = (open.last.len(), open.last_bytes);
+            requests > KEPT_REQUESTS && bytes > KEPT_BYTES
+                || requests > LEAST_KEPT_REQUESTS && bytes > MAX_KEPT_BYTES
+        };
+        while is_over(self) {
             self.last_bytes -= self.last.pop_front().map_or(0, |(_, len)| len);
         }
     }
@@ -386,6 +433,45 @@ impl Open {
         Ok(())
     }
 
+    /// Reads what follows the `head` of the record at `at`, if all of it is good; returns its kind and where it ends.
+    fn record(
+        &self,
+        head: &[u8; FRAME_BYTES],
+        at: u64,
+        size: u64,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<Option<(u8, u64)>> {
+        let Some((kind, len, crc)) = parse(head) else {
+            return Ok(None);
+        };
+        let begin = at + FRAME_BYTES as u64;
+        if len > MAX_RECORD_BYTES || begin + len > size {
+            return Ok(None);
+        }
+        bytes.resize(len as usize, 0);
+        read_exact(&*self.file, bytes, begin)?;
+        Ok((crc == crc32c::crc32c(bytes)).then_some((kind, begin + len)))
+    }
+
+    /// Whether there is a good record anywhere behind `at`: then what is at `at` was synced once.
+    fn has_record_after(&self, at: u64, size: u64) -> io::Result<bool> {
+        let mut window = vec![0; SEARCH_BYTES];
+        let mut bytes = Vec::new();
+        let mut begin = at + 1;
+        while begin + FRAME_BYTES as u64 <= size {
+            let len = (size - begin).min(SEARCH_BYTES as u64) as usize;
+            read_exact(&*self.file, &mut window[..len], begin)?;
+            let heads = window[..len].windows(FRAME_BYTES).filter_map(<[u8]>::first_chunk);
+            for (offset, head) in (begin..).zip(heads) {
+                if head[0] == CHANGES && self.record(head, offset, size, &mut bytes)?.is_some() {
+                    return Ok(true);
+                }
+            }
+            begin += (len - FRAME_BYTES + 1) as u64;
+        }
+        Ok(false)
+    }
+
     fn read(&mut self, size: u64, visit: &mut dyn FnMut(bool, Change)) -> io::Result<Read> {
         let mut header = [0; HEADER_BYTES];
         if size < HEADER_BYTES as u64 {
@@ -405,37 +491,17 @@ impl Open {
         let mut bytes = Vec::new();
         while at < size {
             let mut head = [0; FRAME_BYTES];
-            // Cut off by the end: it was being written when the process went.
-            let cut = if is_log {
-                Read::Until(at, seed)
-            } else {
-                Read::Damaged
+            if size - at >= FRAME_BYTES as u64 {
+                read_exact(&*self.file, &mut head, at)?;
+            }
+            let Some((kind, end)) = self.record(&head, at, size, &mut bytes)? else {
+                let is_cut = is_log && !self.has_record_after(at, size)?;
+                return Ok(if is_cut {
+                    Read::Until(at, seed)
+                } else {
+                    Read::Damaged
+                });
             };
-            let left = size - at;
-            if left < FRAME_BYTES as u64 {
-                return Ok(cut);
-            }
-            read_exact(&*self.file, &mut head, at)?;
-            let (said, crc) = head.split_at(FRAME_BYTES - 4);
-            if crc != crc32c::crc32c(said).to_le_bytes() {
-                // A machine that went may leave zeros where the end was to be.
-                let is_empty = is_zero(&*self.file, at, size)?;
-                return Ok(if is_empty { cut } else { Read::Damaged });
-            }
-            let number = |at: usize| said[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
-            let (kind, len, crc) = (said[0], u64::from(number(4)), number(8));
-            let end = at + FRAME_BYTES as u64 + len;
-            if end > size {
-                return Ok(cut);
-            }
-            if len > MAX_RECORD_BYTES {
-                return Ok(Read::Damaged);
-            }
-            bytes.resize(len as usize, 0);
-            read_exact(&*self.file, &mut bytes, at + FRAME_BYTES as u64)?;
-            if crc != crc32c::crc32c(&bytes) {
-                return Ok(Read::Damaged);
-            }
             match (kind, is_log) {
                 (END_OF_TOTALS, false) => {
                     is_log = true;
@@ -446,6 +512,11 @@ impl Open {
                 _ => return Ok(Read::Damaged),
             }
             let mut rest = &bytes[..];
+            let Some((written_ms, changes)) = rest.split_first_chunk() else {
+                return Ok(Read::Damaged);
+            };
+            self.written_ms = self.written_ms.max(i64::from_le_bytes(*written_ms));
+            rest = changes;
             while !rest.is_empty() {
                 match record::take(&mut rest) {
                     Some(change) => visit(is_log, change),
@@ -460,6 +531,23 @@ impl Open {
             Read::Damaged
         })
     }
+}
+
+/// What `head` says, unless it is not one: the kind, the length of what follows it, and its CRC.
+fn parse(head: &[u8; FRAME_BYTES]) -> Option<(u8, u64, u32)> {
+    let (said, crc) = head.split_at(FRAME_BYTES - 4);
+    if said[1..4] != [0; 3] || said[0] == 0 || crc != crc32c::crc32c(said).to_le_bytes() {
+        return None;
+    }
+    let number = |at: usize| said[at..at + 4].try_into().map_or(0, u32::from_le_bytes);
+    Some((said[0], u64::from(number(4)), number(8)))
+}
+
+/// A record without changes, to be [framed](frame) when they are behind it.
+fn record(now_ms: i64) -> Vec<u8> {
+    let mut bytes = vec![0; FRAME_BYTES];
+    bytes.extend_from_slice(&now_ms.to_le_bytes());
+    bytes
 }
 
 /// Fills in the frame that `bytes` begin with.
@@ -484,17 +572,4 @@ fn read_exact(file: &dyn File, mut buffer: &mut [u8], mut at: u64) -> io::Result
         }
     }
     Ok(())
-}
-
-fn is_zero(file: &dyn File, mut at: u64, size: u64) -> io::Result<bool> {
-    let mut buffer = [0; 4096];
-    while at < size {
-        let wanted = (size - at).min(buffer.len() as u64) as usize;
-        read_exact(file, &mut buffer[..wanted], at)?;
-        if buffer[..wanted].iter().any(|byte| *byte != 0) {
-            return Ok(false);
-        }
-        at += wanted as u64;
-    }
-    Ok(true)
 }

@@ -34,6 +34,11 @@ impl Total {
             Amount::Histogram(histogram) => 2 + (8 * histogram.buckets()).div_ceil(PLACE_BYTES),
         }
     }
+
+    /// Memory that keeping it and its key takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Change>() + PLACE_BYTES * (self.places() - 1)
+    }
 }
 
 /// What a point has made of its series.
@@ -48,10 +53,9 @@ pub(crate) enum Change {
 impl Change {
     /// Memory that keeping it takes.
     pub fn bytes(&self) -> usize {
-        let beside = match self {
-            Change::Added(_, total) => PLACE_BYTES * (total.places() - 1),
-            Change::Ended(..) => 0,
-        };
-        size_of::<Self>() + beside
+        match self {
+            Change::Added(_, total) => total.bytes(),
+            Change::Ended(..) => size_of::<Self>(),
+        }
     }
 }

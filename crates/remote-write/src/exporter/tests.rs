@@ -748,7 +748,7 @@ async fn ten_million_samples_through_faults() {
 }
 
 /// Scenario: 16 lanes with a body each, to a destination that nobody knows yet; it never answers the first request.
-/// Guarantees: nothing else is sent to it before that has timed out; then all lanes go on, and in time more at once.
+/// Guarantees: nothing else is sent to it before that has timed out; then all lanes go on.
 #[tokio::test]
 async fn a_destination_that_is_new_gets_one_request_at_first() {
     const TIMEOUT: Duration = Duration::from_millis(200);
@@ -789,7 +789,6 @@ async fn a_destination_that_is_new_gets_one_request_at_first() {
         let batch = batch(0..400, f64::from(round));
         assert_eq!(exporter.export(&batch).await, delivered(0));
     }
-    assert!(limit() >= 1.0);
     let want: Vec<f64> = (0..20).map(f64::from).collect();
     let taken = seen.taken.lock();
     assert!(taken.len() == 400 && taken.values().all(|values| *values == want));

@@ -11,6 +11,8 @@ use super::concurrency::{Came, Concurrency, Request};
 #[derive(Debug)]
 pub(super) struct Turns {
     concurrency: Mutex<Concurrency>,
+    /// The first of those that wait has it: turns are in the order in which they were asked for.
+    first: tokio::sync::Mutex<()>,
     changed: Notify,
     limit: Gauge,
 }
@@ -30,6 +32,7 @@ impl Turns {
         limit.set(concurrency.limit() as i64);
         Self {
             concurrency: Mutex::new(concurrency),
+            first: tokio::sync::Mutex::new(()),
             changed: Notify::new(),
             limit,
         }
@@ -37,6 +40,7 @@ impl Turns {
 
     /// Waits until a request with a body of so many bytes may be sent.
     pub async fn take(&self, bytes: usize) -> Turn<'_> {
+        let _first = self.first.lock().await;
         loop {
             let changed = self.changed.notified();
             let begun = self.concurrency.lock().begin(bytes, Instant::now());
@@ -61,12 +65,11 @@ impl Turn<'_> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let limit = {
+        {
             let mut concurrency = self.turns.concurrency.lock();
             concurrency.end(self.request, self.came, Instant::now());
-            concurrency.limit()
-        };
-        self.turns.limit.set(limit as i64);
+            self.turns.limit.set(concurrency.limit() as i64);
+        }
         self.turns.changed.notify_waiters();
     }
 }
