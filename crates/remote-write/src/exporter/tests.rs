@@ -751,7 +751,7 @@ async fn ten_million_samples_through_faults() {
 /// Guarantees: nothing else is sent to it before that has timed out; then all lanes go on.
 #[tokio::test]
 async fn a_destination_that_is_new_gets_one_request_at_first() {
-    const TIMEOUT: Duration = Duration::from_millis(200);
+    const TIMEOUT: Duration = Duration::from_secs(2); // None of the others takes as long on a busy machine.
     let times = Arc::new(Mutex::new(Vec::new()));
     let told = times.clone();
     let (url, seen) = destination(move |number, _| {
