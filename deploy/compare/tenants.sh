@@ -17,6 +17,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # A request of 100 points is 22 KB: the destination reads 4.4 MB/s, which is 20,000 points a second.
 share=2000
 bandwidth=4400KB/s
+starting=3
 
 mkdir -p "$out"
 export GATEWAY_HTTP=$base SINK_HTTP=$((base + 1))
@@ -25,8 +26,8 @@ control=127.0.0.1:$((base + 3))
 children=()
 trap 'kill -9 "${children[@]}" 2>/dev/null || true; wait 2>/dev/null || true' EXIT
 
-load() { # NAME FIRST-LANE RATE CONNECTIONS
-    "$rig" load --target "127.0.0.1:$base" --points 100 --connections "$4" --rate "$3" --duration "${seconds}s" --lane "$2" \
+load() { # NAME FIRST-LANE RATE CONNECTIONS SECONDS
+    "$rig" load --target "127.0.0.1:$base" --points 100 --connections "$4" --rate "$3" --duration "${5}s" --lane "$2" \
         --header "X-Scope-OrgID=$1" --account "$control" >"$out/$1.json" 2>"$out/$1.log" &
     children+=("$!")
     loads+=("$!")
@@ -44,8 +45,12 @@ phase() { # NAME
         if (exec 3<>"/dev/tcp/127.0.0.1/$base") 2>/dev/null; then break; fi
         sleep 0.1
     done
-    for tenant in 1 2 3 4 5 6 7 8 9; do load "tenant-$tenant" $((tenant * 8)) "$share" 1; done
-    if [ "$1" = flood ]; then load flood 100 $((10 * share)) 32; fi
+    if [ "$1" = flood ]; then
+        load flood 100 $((10 * share)) 32 $((seconds + starting))
+        # It makes its bodies first, which takes the cores from whoever else begins then.
+        sleep "$starting"
+    fi
+    for tenant in 1 2 3 4 5 6 7 8 9; do load "tenant-$tenant" $((tenant * 8)) "$share" 1 "$seconds"; done
     wait "${loads[@]}"
     jq -s -c --arg phase "$1" '{phase: $phase, requests: (map(.requests) | add), ok: (map(.statuses["200"] // 0) | add),
         p50: (map(.latency_us.p50) | sort | .[4]), p99: (map(.latency_us.p99) | sort | .[4])}' "$out"/tenant-*.json | tee -a "$out/phases.json" >&2
