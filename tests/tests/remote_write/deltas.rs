@@ -1,9 +1,6 @@
 //! Totals of deltas over kills, by the real binary.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -14,9 +11,9 @@ use opentelemetry_proto::tonic::metrics::v1::{
     ScopeMetrics, Sum, metric, number_data_point,
 };
 use prost::Message;
-use sluice_tests::{Answer, Config, Gateway, Sink, post};
+use sluice_tests::{Config, Gateway, Sink, post};
 
-use super::V1;
+use super::{V1, slow_destination};
 
 const SERIES: u64 = 100;
 const ROUNDS: u64 = 10;
@@ -145,28 +142,8 @@ fn arrived(sink: &Sink) -> BTreeMap<(String, String), Vec<(u64, Total)>> {
 /// has them all.
 #[tokio::test(flavor = "multi_thread")]
 async fn totals_survive_kills() {
-    let sink = Sink::start().await;
-    // An answer takes longer than a round: every kill comes in the middle of a batch.
-    sink.answer(|_| {
-        let wait = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
-            Box::pin(tokio::time::sleep(Duration::from_millis(20)))
-        };
-        Answer::After(Arc::new(wait), Box::new(Answer::Take))
-    });
+    let (sink, second, url) = slow_destination().await;
     let spool = tempfile::tempdir().unwrap();
-    let in_order = Config::new()
-        .signals(&["metrics"])
-        .http_exporter(
-            "sink",
-            &sink,
-            "sending_queue: {num_consumers: 1, wait_for_result: true, batch: {flush_timeout: 5ms, min_size: 1}}",
-        )
-        .metrics_receiver("prometheusremotewrite", "endpoint: \"127.0.0.1:0\"");
-    let second = Gateway::start(&in_order).await;
-    let url = format!(
-        "http://{}/api/v1/write",
-        second.bound("receivers.prometheusremotewrite")
-    );
     let config = Config::new()
         .signals(&["metrics"])
         .extension("file_storage", &format!("directory: {}", spool.path().display()))

@@ -288,21 +288,16 @@ fn arrived_rounds(sink: &Sink) -> BTreeMap<String, Vec<u64>> {
     rounds
 }
 
-/// Scenario: a gateway with its queue on disk sends 200 series over 16 lanes, a batch for each round of points, and is killed
-/// (SIGKILL) again and again on the way.
-/// Guarantees: what was acknowledged arrives; no sample of a series comes after a later one, but for what a start sends again: at
-/// most two batches, the one under way and one whose end was not written down yet.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_kill_sends_no_more_again_than_what_was_under_way() {
+/// A sink that takes 20 ms for an answer, longer than a round of points: there is a backlog in front of it, and every kill comes in the
+/// middle of a batch. Before it a gateway that receives remote write and sends on in order, and the URL of that.
+async fn slow_destination() -> (Sink, Gateway, String) {
     let sink = Sink::start().await;
-    // An answer takes longer than a round of points: there is a backlog, and every kill comes in the middle of a batch.
     sink.answer(|_| {
         let wait = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
             Box::pin(tokio::time::sleep(Duration::from_millis(20)))
         };
         Answer::After(Arc::new(wait), Box::new(Answer::Take))
     });
-    let spool = tempfile::tempdir().unwrap();
     let in_order = Config::new()
         .signals(&["metrics"])
         .http_exporter(
@@ -316,6 +311,17 @@ async fn a_kill_sends_no_more_again_than_what_was_under_way() {
         "http://{}/api/v1/write",
         second.bound("receivers.prometheusremotewrite")
     );
+    (sink, second, url)
+}
+
+/// Scenario: a gateway with its queue on disk sends 200 series over 16 lanes, a batch for each round of points, and is killed
+/// (SIGKILL) again and again on the way.
+/// Guarantees: what was acknowledged arrives; no sample of a series comes after a later one, but for what a start sends again: at
+/// most two batches, the one under way and one whose end was not written down yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_sends_no_more_again_than_what_was_under_way() {
+    let (sink, second, url) = slow_destination().await;
+    let spool = tempfile::tempdir().unwrap();
     let config = Config::new()
         .signals(&["metrics"])
         .extension("file_storage", &format!("directory: {}", spool.path().display()))

@@ -1,16 +1,13 @@
 //! Straight through: remote write in, and out as it came.
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
 
 use sluice_loadgen::{Generator, RemoteWrite, Signal, Spec};
-use sluice_tests::{Answer, Config, Gateway, Kind, Sink, post, snappy_block};
+use sluice_tests::{Config, Gateway, Kind, Sink, post, snappy_block};
 
 use super::{
     KILL_ROUNDS, KILL_SERIES, KILLS, V1, V2, arrived, arrived_rounds, numbers, receiving, round_of_points,
-    write,
+    slow_destination, write,
 };
 
 const RECEIVER: &str = "endpoint: \"127.0.0.1:0\"";
@@ -153,24 +150,8 @@ async fn both_versions_go_through() {
 /// batches that a start may send again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kill_between_formats() {
-    let sink = Sink::start().await;
-    // An answer takes longer than a round: there is a backlog, and every kill comes in the middle of a batch.
-    sink.answer(|_| {
-        let wait = || -> Pin<Box<dyn Future<Output = ()> + Send>> {
-            Box::pin(tokio::time::sleep(Duration::from_millis(20)))
-        };
-        Answer::After(Arc::new(wait), Box::new(Answer::Take))
-    });
+    let (sink, second, url) = slow_destination().await;
     let spool = tempfile::tempdir().unwrap();
-    let in_order = Config::new()
-        .signals(&["metrics"])
-        .http_exporter(
-            "sink",
-            &sink,
-            "sending_queue: {num_consumers: 1, wait_for_result: true, batch: {flush_timeout: 5ms, min_size: 1}}",
-        )
-        .metrics_receiver("prometheusremotewrite", RECEIVER);
-    let second = Gateway::start(&in_order).await;
     let config = Config::new()
         .signals(&["metrics"])
         .metrics_receiver("prometheusremotewrite", RECEIVER)
@@ -178,9 +159,8 @@ async fn a_kill_between_formats() {
         .exporter(
             "prometheusremotewrite",
             &format!(
-                "endpoint: \"{}\", remote_write_queue: {{num_consumers: 16}}, sending_queue: {{storage: file_storage, \
-                 batch: {{flush_timeout: 5ms, min_size: {KILL_SERIES}, max_size: {KILL_SERIES}}}}}",
-                url(&second)
+                "endpoint: \"{url}\", remote_write_queue: {{num_consumers: 16}}, sending_queue: {{storage: file_storage, \
+                 batch: {{flush_timeout: 5ms, min_size: {KILL_SERIES}, max_size: {KILL_SERIES}}}}}"
             ),
         );
     let mut first = Gateway::start(&config).await;
