@@ -530,7 +530,10 @@ mod tests {
                 assert_eq!(tracked.batch.parts[0].wire_format, wire_format);
                 match tracked.halve() {
                     Ok((head, tail)) => ready.extend([head, tail]),
-                    Err(single) => singles += single.batch.items(),
+                    Err(single) => {
+                        assert_eq!(single.batch.items(), 1);
+                        singles += 1;
+                    }
                 }
             }
             assert_eq!(singles, 9);
