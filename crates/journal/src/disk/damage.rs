@@ -79,6 +79,24 @@ fn what_is_lost_is_counted_when_it_is_passed() {
     assert_eq!(journal.abandon(), 0);
 }
 
+/// Scenario: a damaged record is passed by, and the one behind it is handed out and not settled when the process is killed.
+/// Guarantees: the loss is counted, and not once more by the next process.
+#[test]
+fn what_was_passed_is_not_lost_again() {
+    let disk = SimulatedDisk::default();
+    let (journal, _) = open_with(&disk, vec![spec("a", None)]);
+    (0..3).for_each(|id| append(&journal, id));
+    settle(&journal, read(&journal).unwrap().0);
+    journal.turn();
+    damage(&disk, 1);
+    assert_eq!(read(&journal).unwrap().1, 2);
+    assert_eq!(account(&journal), (1, 1, 1, 1));
+    journal.turn();
+    disk.kill();
+    let (_, recovered) = open_with(&disk, vec![spec("a", None)]);
+    assert_eq!((recovered.records, recovered.lost), (1, 0));
+}
+
 /// Scenario: two exporters come by the same damaged record.
 /// Guarantees: it is one place that cannot be read, and a request lost to each of them.
 #[test]

@@ -406,6 +406,7 @@ async fn a_vanished_endpoints_trial_is_no_concern_of_the_next() {
     assert!(under_trial.contains(&rig.arrived()), "{}", rig.arrived());
     tokio::time::sleep(TIMEOUT).await;
     assert_eq!(rig.arrived(), 4 * TRACES.len());
+    assert_eq!(rig.routed.endpoints.ring.lock().count(), (3, 0));
     rig.send(4);
     let owners = rig.owners().await;
     assert_eq!(owners[&3], owners[&0]);
