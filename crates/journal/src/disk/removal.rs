@@ -25,7 +25,7 @@ fn segments(disk: &SimulatedDisk) -> usize {
 }
 
 /// Scenario: all that is in several segments is delivered; the position cannot be written, or not synced, because the device fails or
-/// because the disk is full. Then the process, or the machine, goes, or the next turn comes and the machine goes after it.
+/// because the disk is full. Then the process, or the machine, goes, or the next turn comes and the process goes after it.
 /// Guarantees: on a device that fails the segments stay until the position says that they are done with, and nothing counts as lost; on
 /// a full disk they go at once.
 #[test]
@@ -54,9 +54,14 @@ fn a_segment_goes_when_its_position_says_so() {
             assert_eq!(segments(&disk), all, "{operation:?}");
             match then {
                 None => {
+                    if operation == Operation::Sync {
+                        disk.fail(Operation::Write, fault, 1);
+                        journal.turn();
+                        assert_eq!(segments(&disk), all, "it is written again before it is synced");
+                    }
                     journal.turn();
                     assert_eq!(segments(&disk), 1, "{operation:?}: it is tried again");
-                    disk.crash();
+                    disk.kill();
                 }
                 Some(goes) => goes(&disk),
             }
