@@ -217,7 +217,11 @@ mod tests {
             let shares = Shares::of(capacity_mib * MIB, &settings(pipelines));
             let found = (shares.in_flight_bytes, shares.kept_bytes, shares.reserved_bytes);
             let (in_flight, kept, reserved) = expected_mib;
-            assert_eq!(found, (in_flight * MIB, kept * MIB, reserved * MIB), "{pipelines:?}");
+            assert_eq!(
+                found,
+                (in_flight * MIB, kept * MIB, reserved * MIB),
+                "{pipelines:?}"
+            );
         }
     }
 }
