@@ -15,6 +15,7 @@ mod logs;
 mod metrics;
 mod number;
 mod pages;
+mod plain;
 mod plan;
 mod points;
 mod promote;

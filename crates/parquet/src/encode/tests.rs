@@ -325,6 +325,27 @@ fn promoted_attributes_have_columns() {
     }
 }
 
+/// Scenario: records with more bytes of keys than are remembered, made up, each of another resource and with keys of its own.
+/// Guarantees: every row comes back with its own keys.
+#[test]
+fn forgotten_keys_are_not_taken_for_others() {
+    let record = |keys: u32| LogRecord {
+        attributes: (0..1100)
+            .map(|n| {
+                let key = format!("{keys} {n} {}", "x".repeat(1000));
+                attribute(&key, value(Any::IntValue(n)))
+            })
+            .collect(),
+        ..Default::default()
+    };
+    let requests: Vec<Vec<u8>> = (0..3).map(|keys| logs(vec![record(keys)], Vec::new())).collect();
+    let (batches, _) = encoded(Table::Logs, &FileSettings::default(), &requests);
+    for keys in 0..3 {
+        let back = attributes_of(&batches[0], "attributes", "attr_types", keys as usize);
+        assert!(back == record(keys).attributes, "{keys}");
+    }
+}
+
 /// Scenario: records with twenty thousand keys that are made up, and then, each twice, one whose keys are promoted or not.
 /// Guarantees: columns remember no more keys than they are to, and keys that came later have their values and columns as well.
 #[test]
