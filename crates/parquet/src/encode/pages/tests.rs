@@ -540,7 +540,10 @@ fn texts_that_few_rows_share_are_plain() {
             };
             let mut resource = vec![attribute("service.name", Value::StringValue(text))];
             resource.truncate((n % 5).min(1));
-            let request = logs(vec![LogRecord::default(); 1 + usize::from(n % 4 == 0)], resource);
+            let request = logs(
+                vec![LogRecord::default(); 1 + usize::from(n.is_multiple_of(4))],
+                resource,
+            );
             match n % 11 {
                 0 => request
                     .iter()
