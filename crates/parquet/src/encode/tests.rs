@@ -325,24 +325,26 @@ fn promoted_attributes_have_columns() {
     }
 }
 
-/// Scenario: records with more bytes of keys than are remembered, made up, each of another resource and with keys of its own.
+/// Scenario: four records with more bytes of keys than are remembered, made up; then four of another resource with as many others.
 /// Guarantees: every row comes back with its own keys.
 #[test]
 fn forgotten_keys_are_not_taken_for_others() {
     let record = |keys: u32| LogRecord {
-        attributes: (0..1100)
+        attributes: (0..500)
             .map(|n| {
-                let key = format!("{keys} {n} {}", "x".repeat(1000));
+                let key = format!("{keys} {n} {}", "x".repeat(2200));
                 attribute(&key, value(Any::IntValue(n)))
             })
             .collect(),
         ..Default::default()
     };
-    let requests: Vec<Vec<u8>> = (0..3).map(|keys| logs(vec![record(keys)], Vec::new())).collect();
+    let requests: Vec<Vec<u8>> = (0..2)
+        .map(|keys| logs(vec![record(keys); 4], Vec::new()))
+        .collect();
     let (batches, _) = encoded(Table::Logs, &FileSettings::default(), &requests);
-    for keys in 0..3 {
-        let back = attributes_of(&batches[0], "attributes", "attr_types", keys as usize);
-        assert!(back == record(keys).attributes, "{keys}");
+    for row in 0..8 {
+        let back = attributes_of(&batches[0], "attributes", "attr_types", row);
+        assert!(back == record(row as u32 / 4).attributes, "{row}");
     }
 }
 
