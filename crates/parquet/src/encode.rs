@@ -2,7 +2,7 @@
 //!
 //! In the order of a row's way: `walk` reads requests, `source`, `attributes`, `keys` and `json` what their rows are made of;
 //! `logs`, `spans`, `metrics` and `points` are the tables; `column`, `number` and `text` have what they are made of, with `interned` and
-//! `dictionary` for texts that come again; `file` writes them, with `pages`, or the parquet crate's own writer.
+//! `dictionary` for texts that come again and `plain` for those that do not; `file` writes them, with `pages`, or the parquet crate's own writer.
 
 mod attributes;
 mod column;
@@ -15,6 +15,7 @@ mod logs;
 mod metrics;
 mod number;
 mod pages;
+mod plain;
 mod plan;
 mod points;
 mod promote;

@@ -84,15 +84,72 @@ struct Pair<'a> {
     number: u64,
 }
 
+/// One of a list.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attribute<'a> {
+    /// The key's number.
+    pub key: u32,
+    pub kind: u8,
+    text: &'a [u8],
+    number: u64,
+    written: &'a [u8],
+}
+
+impl<'a> Attribute<'a> {
+    /// The text of a value that is no number.
+    #[inline]
+    pub fn text(&self) -> &'a [u8] {
+        match self.number {
+            0 => self.text,
+            place => &self.written[(place >> 32) as usize..place as u32 as usize],
+        }
+    }
+
+    /// The bits of a value that is a number.
+    #[inline]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A value as a text, which is written into `scratch` where it is a number.
+    #[inline]
+    pub fn value<'b>(&self, scratch: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        match self.kind {
+            kind::INT => {
+                scratch.clear();
+                write_int(scratch, self.number as i64);
+                scratch
+            }
+            kind::BOOL => bool_text(self.number != 0),
+            kind::DOUBLE => {
+                scratch.clear();
+                write_double(scratch, f64::from_bits(self.number));
+                scratch
+            }
+            _ => self.text(),
+        }
+    }
+}
+
 impl<'a> Pairs<'a> {
     pub fn len(&self) -> usize {
         self.types.len()
     }
 
-    /// The numbers of the keys, in order.
+    /// Them, in order.
     #[inline]
-    pub fn keys(&self) -> impl Iterator<Item = u32> {
-        self.pairs.iter().map(|pair| pair.key)
+    pub fn iter(&self) -> impl Iterator<Item = Attribute<'_>> {
+        let attributes = self.pairs.iter().zip(&self.types);
+        attributes.map(|(pair, kind)| Attribute {
+            key: pair.key,
+            kind: *kind,
+            text: pair.text,
+            number: pair.number,
+            written: &self.written,
+        })
     }
 
     /// Bytes a row with these takes before it is encoded.
@@ -100,45 +157,10 @@ impl<'a> Pairs<'a> {
         self.text_bytes + BYTES_EACH * self.len()
     }
 
-    /// The text of a value that is no number.
-    #[inline]
-    pub fn text(&self, index: usize) -> &[u8] {
-        let pair = &self.pairs[index];
-        match pair.number {
-            0 => pair.text,
-            place => &self.written[(place >> 32) as usize..place as u32 as usize],
-        }
-    }
-
-    /// The bits of a value that is a number.
-    #[inline]
-    pub fn number(&self, index: usize) -> u64 {
-        self.pairs[index].number
-    }
-
-    /// A value as a text, which is written into `scratch` where it is a number.
-    #[inline]
-    pub fn value<'b>(&'b self, index: usize, scratch: &'b mut Vec<u8>) -> &'b [u8] {
-        match self.types[index] {
-            kind::INT => {
-                scratch.clear();
-                write_int(scratch, self.pairs[index].number as i64);
-                scratch
-            }
-            kind::BOOL => bool_text(self.pairs[index].number != 0),
-            kind::DOUBLE => {
-                scratch.clear();
-                write_double(scratch, f64::from_bits(self.pairs[index].number));
-                scratch
-            }
-            _ => self.text(index),
-        }
-    }
-
     /// The service's name, if it is there and a string.
     pub fn service_name(&self) -> Option<&[u8]> {
-        let index = self.keys().position(|key| key == SERVICE_NAME)?;
-        (self.types[index] == kind::STRING).then(|| self.text(index))
+        let name = self.iter().find(|attribute| attribute.key == SERVICE_NAME)?;
+        (name.kind == kind::STRING).then(|| name.text())
     }
 
     /// Forgets what it had, for another list.
@@ -177,12 +199,9 @@ impl<'a> Pairs<'a> {
     /// Takes an attribute, unless its key is there already.
     #[inline]
     pub fn push(&mut self, attribute: &'a [u8], keys: &mut Keys, repairs: &mut Repairs) {
-        let (key, any) = match parts(attribute) {
-            Some((key, any)) => (key, Some(any)),
-            None => {
-                let attribute = KeyValue::parse(attribute);
-                (attribute.key_bytes(), attribute.value_raw())
-            }
+        let (key, scalar) = match usual(attribute) {
+            Some((key, scalar)) => (key, Some(scalar)),
+            None => (KeyValue::parse(attribute).key_bytes(), None),
         };
         let key_bytes = key.len();
         let Some(key) = keys.next(key, self.guess, repairs) else {
@@ -195,7 +214,7 @@ impl<'a> Pairs<'a> {
             *keys.after(before.key) = key;
         }
         self.guess = *keys.after(key);
-        let (kind, text, number) = match any.and_then(scalar) {
+        let (kind, text, number) = match scalar {
             Some(Scalar::Text(text)) if is_ascii(text) => (kind::STRING, text, 0),
             Some(Scalar::Text(text)) => self.take_text(text, repairs),
             Some(Scalar::Number(kind, bits)) => (kind, &[][..], bits),
@@ -251,14 +270,6 @@ impl<'a> Pairs<'a> {
 /// Bytes an attribute takes beside its key and its text: the digits of a number, and its place in columns.
 const BYTES_EACH: usize = 16;
 
-/// Key and `AnyValue` of an attribute as nearly all of them are written: one after the other, shorter than 128 bytes.
-#[inline]
-fn parts(attribute: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (key, rest) = short(attribute, 0x0a)?;
-    let (any, rest) = short(rest, 0x12)?;
-    rest.is_empty().then_some((key, any))
-}
-
 /// An `AnyValue` with one field that is no message.
 enum Scalar<'a> {
     Text(&'a [u8]),
@@ -266,45 +277,40 @@ enum Scalar<'a> {
     Number(u8, u64),
 }
 
-/// Reads an `AnyValue` as nearly all of them are written: one short scalar and nothing else.
+/// Reads an attribute as nearly all of them are written: a key and a scalar of less than 128 bytes each, and nothing else.
 #[inline]
-fn scalar(any: &[u8]) -> Option<Scalar<'_>> {
-    match any {
-        [0x0a, ..] => {
-            let (text, rest) = short(any, 0x0a)?;
-            rest.is_empty().then_some(Scalar::Text(text))
-        }
-        [0x18, digits @ ..] => {
-            // Ten bytes are a negative number; the tenth has the one bit that is left.
-            let (last, before) = digits.split_last()?;
-            let most = if digits.len() == 10 { 1 } else { 0x7f };
-            if digits.len() > 10 || *last > most || before.iter().any(|byte| *byte < 0x80) {
-                return None;
-            }
-            let bits = digits
-                .iter()
-                .rev()
-                .fold(0, |bits, byte| bits << 7 | u64::from(byte & 0x7f));
-            Some(Scalar::Number(kind::INT, bits))
-        }
-        [0x10, value @ 0..=1] => Some(Scalar::Number(kind::BOOL, (*value).into())),
-        [0x21, bits @ ..] => {
-            let bits = bits.try_into().ok().map(u64::from_le_bytes)?;
-            Some(Scalar::Number(kind::DOUBLE, bits))
-        }
-        _ => None,
+fn usual(attribute: &[u8]) -> Option<(&[u8], Scalar<'_>)> {
+    let [0x0a, key_length @ ..0x80, rest @ ..] = attribute else {
+        return None;
+    };
+    let (key, rest) = rest.split_at_checked(usize::from(*key_length))?;
+    let [0x12, any_length @ ..0x80, field, value @ ..] = rest else {
+        return None;
+    };
+    if usize::from(*any_length) != value.len() + 1 {
+        return None;
     }
+    let scalar = match (field, value) {
+        (0x0a, [length @ ..0x80, text @ ..]) if usize::from(*length) == text.len() => Scalar::Text(text),
+        (0x18, digits) => Scalar::Number(kind::INT, varint(digits)?),
+        (0x10, [value @ 0..=1]) => Scalar::Number(kind::BOOL, (*value).into()),
+        (0x21, bits) => Scalar::Number(kind::DOUBLE, u64::from_le_bytes(bits.try_into().ok()?)),
+        _ => return None,
+    };
+    Some((key, scalar))
 }
 
-/// The delimited field with this key that `bytes` begin with, if it is shorter than 128 bytes, and what follows.
+/// The varint that these bytes are, all of them.
 #[inline]
-fn short(bytes: &[u8], key: u8) -> Option<(&[u8], &[u8])> {
-    match bytes {
-        [first, length, rest @ ..] if *first == key && *length < 0x80 => {
-            rest.split_at_checked(usize::from(*length))
-        }
-        _ => None,
+fn varint(bytes: &[u8]) -> Option<u64> {
+    // Ten bytes are a negative number; the tenth has the one bit that is left.
+    let (last, before) = bytes.split_last()?;
+    let most = if bytes.len() == 10 { 1 } else { 0x7f };
+    if bytes.len() > 10 || *last > most || before.iter().any(|byte| *byte < 0x80) {
+        return None;
     }
+    let digits = bytes.iter().rev();
+    Some(digits.fold(0, |bits, byte| bits << 7 | u64::from(byte & 0x7f)))
 }
 
 /// Appends a text, mended where it is not UTF-8.

@@ -206,8 +206,10 @@ pub(crate) struct Maps {
     keys: Texts,
     values: Texts,
     types: Texts,
-    /// Of each of the first keys' numbers: what the key and its last value were pushed with.
+    /// Of each of the first keys' numbers: what the key and its last value were pushed with in this row group. Void when
+    /// `generation` is not that of the keys.
     hints: Vec<[u32; 2]>,
+    generation: u64,
     scratch: Vec<u8>,
 }
 
@@ -234,21 +236,26 @@ impl Maps {
             values: entries(settings),
             types,
             hints: Vec::new(),
+            generation: 0,
             scratch: Vec::new(),
         }
     }
 
     #[inline]
     pub fn push(&mut self, pairs: &Pairs<'_>, keys: &Keys) {
-        for (index, key) in pairs.keys().enumerate() {
-            let hint = key as usize;
+        if self.generation != keys.generation() {
+            self.hints.clear();
+            self.generation = keys.generation();
+        }
+        for attribute in pairs.iter() {
+            let hint = attribute.key as usize;
             if hint >= self.hints.len() && hint < REMEMBERED {
                 self.hints.resize(hint + 1, [0; 2]);
             }
             let mut unknown = [0; 2];
             let [key_hint, value_hint] = self.hints.get_mut(hint).unwrap_or(&mut unknown);
-            self.keys.push_hinted(keys.text(key), key_hint);
-            let value = pairs.value(index, &mut self.scratch);
+            self.keys.push_known(keys.text(attribute.key), key_hint);
+            let value = attribute.value(&mut self.scratch);
             self.values.push_hinted(value, value_hint);
         }
         self.ends.push(pairs.len());

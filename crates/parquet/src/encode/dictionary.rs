@@ -6,7 +6,7 @@ use ahash::RandomState;
 const SLOTS: usize = 64;
 
 /// Bytes of the length before each text.
-pub(crate) const HEAD: usize = 4;
+const HEAD: usize = 4;
 
 /// Places of texts. Places are given in the order in which texts first come, whatever the hash says: files are the same on
 /// every run.
@@ -14,7 +14,8 @@ pub(crate) const HEAD: usize = 4;
 pub(crate) struct Dictionary {
     /// Each text with its length before it: a dictionary page.
     bytes: Vec<u8>,
-    ends: Vec<u32>,
+    /// Where each text begins and ends.
+    spans: Vec<(u32, u32)>,
     /// Half of a hash and a place plus one; 0 is a free slot. Never more than half full.
     slots: Vec<(u32, u32)>,
     /// Drawn at random, so that nobody can choose texts that fall into one slot.
@@ -31,7 +32,7 @@ impl Default for Dictionary {
     fn default() -> Self {
         Self {
             bytes: Vec::new(),
-            ends: Vec::new(),
+            spans: Vec::new(),
             slots: Vec::new(),
             seeds: seeds(),
         }
@@ -40,12 +41,12 @@ impl Default for Dictionary {
 
 impl Dictionary {
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.spans.len()
     }
 
     /// Bytes of memory it holds.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + 4 * self.ends.capacity() + 8 * self.slots.len()
+        self.bytes.capacity() + 8 * self.spans.capacity() + 8 * self.slots.len()
     }
 
     /// Its texts, each with its length before it.
@@ -53,27 +54,17 @@ impl Dictionary {
         &self.bytes
     }
 
-    /// The text at a place, with its length before it.
-    #[inline]
-    pub fn framed(&self, place: u32) -> &[u8] {
-        let place = place as usize;
-        let start = match place {
-            0 => 0,
-            _ => self.ends[place - 1] as usize,
-        };
-        &self.bytes[start..self.ends[place] as usize]
-    }
-
     /// The text at a place.
     #[inline]
     pub fn value(&self, place: u32) -> &[u8] {
-        &self.framed(place)[HEAD..]
+        let (start, end) = self.spans[place as usize];
+        &self.bytes[start as usize..end as usize]
     }
 
     /// The place of a text, or where it belongs.
     #[inline]
     pub fn find(&mut self, text: &[u8]) -> Result<u32, Vacancy> {
-        if self.ends.len() * 2 >= self.slots.len() {
+        if self.spans.len() * 2 >= self.slots.len() {
             self.grow();
         }
         let hash = hash(self.seeds, text);
@@ -91,10 +82,12 @@ impl Dictionary {
     /// Gives a text the next place; nothing was added since `vacancy` was found.
     #[inline]
     pub fn insert(&mut self, vacancy: Vacancy, text: &[u8]) -> u32 {
-        put_text(&mut self.bytes, text);
-        self.ends.push(self.bytes.len() as u32);
-        self.slots[vacancy.slot] = (vacancy.hash, self.ends.len() as u32);
-        self.ends.len() as u32 - 1
+        self.bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(text);
+        self.spans.push((start as u32, self.bytes.len() as u32));
+        self.slots[vacancy.slot] = (vacancy.hash, self.spans.len() as u32);
+        self.spans.len() as u32 - 1
     }
 
     #[cold]
@@ -113,7 +106,7 @@ impl Dictionary {
 
     /// Forgets all texts, and the memory of a table that had many; its page.
     pub fn take(&mut self) -> Vec<u8> {
-        self.ends = Vec::new();
+        self.spans = Vec::new();
         self.slots = Vec::new();
         std::mem::take(&mut self.bytes)
     }
@@ -157,14 +150,6 @@ fn hash([one, other]: [u64; 2], text: &[u8]) -> u32 {
     (folded >> 32) as u32 ^ folded as u32
 }
 
-/// Appends a text with its length before it.
-#[inline]
-pub(crate) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
-    out.reserve(HEAD + text.len());
-    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
-    out.extend_from_slice(text);
-}
-
 /// The texts that lie one after the other, each with its length before it.
 pub(crate) fn texts(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     std::iter::from_fn(move || {
@@ -185,7 +170,7 @@ pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
         (Some(first), Some(last)) => {
             other.first_chunk() == Some(first)
                 && other.last_chunk() == Some(last)
-                && (one.len() <= 16 || one == other)
+                && (one.len() <= 16 || same_long(one, other))
         }
         _ => match (one.first_chunk::<4>(), one.last_chunk::<4>()) {
             (Some(first), Some(last)) => {
@@ -193,6 +178,19 @@ pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
             }
             _ => one.iter().eq(other),
         },
+    }
+}
+
+/// The same of texts of more than sixteen bytes.
+#[inline]
+fn same_long(one: &[u8], other: &[u8]) -> bool {
+    match (one.first_chunk::<16>(), one.last_chunk::<16>()) {
+        (Some(first), Some(last)) => {
+            other.first_chunk() == Some(first)
+                && other.last_chunk() == Some(last)
+                && (one.len() <= 32 || one == other)
+        }
+        _ => one == other,
     }
 }
 

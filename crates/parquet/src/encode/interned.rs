@@ -5,11 +5,12 @@
 //! that a page has each of them once, and where that has become large the row group ends.
 
 use super::column::Ending;
-use super::dictionary::{self, Dictionary, put_text, same};
+use super::dictionary::{Dictionary, same};
 use super::pages::Bounds;
+use super::plain::Plain;
 use super::plan::{DICTIONARY_BYTES, Plan, TRIAL};
 use super::seen::Seen;
-use super::text::{mend_page, mended};
+use super::text::mended;
 
 #[derive(Debug)]
 pub(crate) struct Interned {
@@ -17,8 +18,7 @@ pub(crate) struct Interned {
     dictionary: Dictionary,
     /// Of the page at hand.
     places: Vec<u32>,
-    plain: Vec<u8>,
-    plain_texts: usize,
+    plain: Plain,
     /// Of the text before, plus one.
     last: u32,
     repaired: u64,
@@ -47,8 +47,8 @@ pub(crate) struct TextPage {
 pub(crate) enum PageTexts {
     /// Places in a dictionary of so many texts.
     Places(Vec<u32>, usize),
-    /// So many texts one after the other, each with its length before it.
-    Plain(Vec<u8>, usize),
+    /// Texts one after the other.
+    Plain(Plain),
 }
 
 #[derive(Debug)]
@@ -62,14 +62,14 @@ impl PageTexts {
     pub fn memory_bytes(&self) -> usize {
         match self {
             Self::Places(places, _) => size_of_val(&**places),
-            Self::Plain(plain, _) => plain.len(),
+            Self::Plain(plain) => plain.memory_bytes(),
         }
     }
 
     pub fn len(&self) -> usize {
         match self {
             Self::Places(places, _) => places.len(),
-            Self::Plain(_, texts) => *texts,
+            Self::Plain(plain) => plain.len(),
         }
     }
 }
@@ -80,8 +80,7 @@ impl Interned {
             plan: Plan::new(false),
             dictionary: Dictionary::default(),
             places: Vec::new(),
-            plain: Vec::new(),
-            plain_texts: 0,
+            plain: Plain::default(),
             last: 0,
             repaired: 0,
             bounded: true,
@@ -133,8 +132,7 @@ impl Interned {
     #[inline]
     pub fn push_hinted(&mut self, text: &[u8], hint: &mut u32) {
         if !self.plan.looks_up() {
-            put_text(&mut self.plain, text);
-            self.plain_texts += 1;
+            self.plain.push(text);
             return;
         }
         let known = hint.wrapping_sub(1);
@@ -143,6 +141,16 @@ impl Interned {
             return;
         }
         *hint = self.look_up(text) + 1;
+    }
+
+    /// As [`Interned::push`], where `hint` is 0, or what this left in it for the same text in the same row group.
+    #[inline]
+    pub fn push_known(&mut self, text: &[u8], hint: &mut u32) {
+        match *hint {
+            0 => self.push_hinted(text, hint),
+            known if self.plan.looks_up() => self.places.push(known - 1),
+            _ => self.plain.push(text),
+        }
     }
 
     #[inline(never)]
@@ -178,9 +186,8 @@ impl Interned {
     #[cold]
     fn lay_out(&mut self) {
         for place in &self.places {
-            self.plain.extend_from_slice(self.dictionary.framed(*place));
+            self.plain.push(self.dictionary.value(*place));
         }
-        self.plain_texts = self.places.len();
         self.places.clear();
         self.dictionary.take();
         self.plan.give_up();
@@ -243,19 +250,9 @@ impl Interned {
     }
 
     fn finish_plain(&mut self) -> (PageTexts, Option<Bounds>) {
-        let room = self.plain.len();
-        let mut plain = std::mem::replace(&mut self.plain, Vec::with_capacity(room));
-        // Lengths are ASCII where texts are short.
-        if !plain.is_ascii() && dictionary::texts(&plain).any(|text| std::str::from_utf8(text).is_err()) {
-            plain = mend_page(&plain, &mut self.repaired);
-        }
-        let bounds = self
-            .bounded
-            .then(|| Bounds::of_texts(dictionary::texts(&plain)))
-            .flatten();
-        (
-            PageTexts::Plain(plain, std::mem::take(&mut self.plain_texts)),
-            bounds,
-        )
+        let mut plain = self.plain.take();
+        plain.mend(&mut self.repaired);
+        let bounds = self.bounded.then(|| Bounds::of_texts(plain.texts())).flatten();
+        (PageTexts::Plain(plain), bounds)
     }
 }

@@ -14,23 +14,25 @@ const VARINT: u8 = 0;
 const FIXED64: u8 = 1;
 const LEN: u8 = 2;
 
-/// The values of a repeated fixed64 or double field, packed or not.
-fn fixed64s<'a>(field: &Field<'a>) -> impl Iterator<Item = u64> + use<'a> {
-    let bytes = match field.wire {
-        FIXED64 | LEN => field.value,
-        _ => &[],
-    };
-    bytes
-        .chunks_exact(8)
-        .map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap_or_default()))
+/// The bytes of the values in a repeated field of numbers with this wire type, packed or not.
+fn run<'a>(field: &Field<'a>, wire: u8) -> &'a [u8] {
+    match field.wire == wire || field.wire == LEN {
+        true => field.value,
+        false => &[],
+    }
 }
 
-/// The values of a repeated varint field, packed or not. Ends early on malformed bytes.
+/// The values in field `number` of a message, a repeated fixed64 or double.
+fn fixed64s(message: &[u8], number: u32) -> impl Iterator<Item = u64> {
+    let fields = Fields::of(message).filter(move |field| field.number == number);
+    fields
+        .flat_map(|field| run(&field, FIXED64).as_chunks().0)
+        .map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+/// The values in a repeated varint field. Ends early on malformed bytes.
 fn varints<'a>(field: &Field<'a>) -> impl Iterator<Item = u64> + use<'a> {
-    let mut rest = match field.wire {
-        VARINT | LEN => field.value,
-        _ => &[],
-    };
+    let mut rest = run(field, VARINT);
     std::iter::from_fn(move || {
         let mut value = 0u64;
         for (index, byte) in rest.iter().enumerate().take(10) {
@@ -198,11 +200,9 @@ impl HistogramPoints {
         reading: &mut Reading<'a>,
     ) {
         self.totals.push(point, 11);
-        let of = |number| Fields::of(point).filter(move |field| field.number == number);
         self.bucket_counts
-            .push(of(6).flat_map(|field| fixed64s(&field)).map(|count| count as i64));
-        self.explicit_bounds
-            .push(of(7).flat_map(|field| fixed64s(&field)).map(f64::from_bits));
+            .push(fixed64s(point, 6).map(|count| count as i64));
+        self.explicit_bounds.push(fixed64s(point, 7).map(f64::from_bits));
         let numbers = Numbers {
             attributes: 9,
             flags: 10,

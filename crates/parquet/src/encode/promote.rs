@@ -1,6 +1,6 @@
 //! Attributes that have a column of their own, beside their place in the map.
 
-use super::attributes::{Pairs, kind};
+use super::attributes::{Attribute, Pairs, kind};
 use super::column::{Columns, Ending};
 use super::file::FileSettings;
 use super::keys::{Keys, REMEMBERED};
@@ -127,9 +127,9 @@ impl PromotedColumns {
             self.first = Default::default();
             self.generation = keys.generation();
         }
-        for (index, key) in pairs.keys().enumerate() {
-            let first = match self.first[level as usize].get(key as usize) {
-                None | Some(First::Unknown) => self.find(level, key, keys),
+        for attribute in pairs.iter() {
+            let first = match self.first[level as usize].get(attribute.key as usize) {
+                None | Some(First::Unknown) => self.find(level, attribute.key, keys),
                 Some(known) => *known,
             };
             let mut next = match first {
@@ -138,7 +138,7 @@ impl PromotedColumns {
             };
             while let Some(at) = next {
                 let column = &mut self.columns[at as usize];
-                column.values.push(rows, pairs, index);
+                column.values.push(rows, attribute);
                 next = column.next;
             }
         }
@@ -200,12 +200,12 @@ impl Values {
 
     /// Takes the value of an attribute of row `row`; nothing where it is of another type, and the row is padded later.
     #[inline]
-    fn push(&mut self, row: usize, pairs: &Pairs<'_>, index: usize) {
-        match (self, pairs.types[index]) {
-            (Self::String(values), kind::STRING) => values.push_at(row, pairs.text(index)),
-            (Self::Int(values), kind::INT) => values.push_at(row, pairs.number(index) as i64),
-            (Self::Double(values), kind::DOUBLE) => values.push_at(row, f64::from_bits(pairs.number(index))),
-            (Self::Bool(values), kind::BOOL) => values.push_at(row, pairs.number(index) != 0),
+    fn push(&mut self, row: usize, attribute: Attribute<'_>) {
+        match (self, attribute.kind) {
+            (Self::String(values), kind::STRING) => values.push_at(row, attribute.text()),
+            (Self::Int(values), kind::INT) => values.push_at(row, attribute.number() as i64),
+            (Self::Double(values), kind::DOUBLE) => values.push_at(row, f64::from_bits(attribute.number())),
+            (Self::Bool(values), kind::BOOL) => values.push_at(row, attribute.number() != 0),
             _ => {}
         }
     }

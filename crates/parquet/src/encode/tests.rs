@@ -325,6 +325,29 @@ fn promoted_attributes_have_columns() {
     }
 }
 
+/// Scenario: four records with more bytes of keys than are remembered, made up; then four of another resource with as many others.
+/// Guarantees: every row comes back with its own keys.
+#[test]
+fn forgotten_keys_are_not_taken_for_others() {
+    let record = |keys: u32| LogRecord {
+        attributes: (0..500)
+            .map(|n| {
+                let key = format!("{keys} {n} {}", "x".repeat(2200));
+                attribute(&key, value(Any::IntValue(n)))
+            })
+            .collect(),
+        ..Default::default()
+    };
+    let requests: Vec<Vec<u8>> = (0..2)
+        .map(|keys| logs(vec![record(keys); 4], Vec::new()))
+        .collect();
+    let (batches, _) = encoded(Table::Logs, &FileSettings::default(), &requests);
+    for row in 0..8 {
+        let back = attributes_of(&batches[0], "attributes", "attr_types", row);
+        assert!(back == record(row as u32 / 4).attributes, "{row}");
+    }
+}
+
 /// Scenario: records with twenty thousand keys that are made up, and then, each twice, one whose keys are promoted or not.
 /// Guarantees: columns remember no more keys than they are to, and keys that came later have their values and columns as well.
 #[test]

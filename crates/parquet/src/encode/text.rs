@@ -6,7 +6,6 @@ use arrow_schema::DataType;
 use std::sync::Arc;
 
 use super::column::{Data, Ending};
-use super::dictionary::{self, put_text};
 use super::file::{FileSettings, PageEncoder};
 use super::interned::{Interned, TextPage};
 use super::validity::Validity;
@@ -94,6 +93,18 @@ impl Texts {
             Values::Own(own) => {
                 self.validity.push_present();
                 own.push_hinted(text, hint);
+            }
+            Values::Arrow { .. } => self.push(text),
+        }
+    }
+
+    /// As [`Texts::push`], where `hint` is 0, or what this left in it for the same text in the same row group.
+    #[inline]
+    pub fn push_known(&mut self, text: &[u8], hint: &mut u32) {
+        match &mut self.values {
+            Values::Own(own) => {
+                self.validity.push_present();
+                own.push_known(text, hint);
             }
             Values::Arrow { .. } => self.push(text),
         }
@@ -224,10 +235,20 @@ pub(crate) fn is_ascii(text: &[u8]) -> bool {
     match (text.first_chunk::<8>(), text.last_chunk::<8>()) {
         (Some(first), Some(last)) => {
             (u64::from_le_bytes(*first) | u64::from_le_bytes(*last)) & HIGH == 0
-                && (text.len() <= 16 || text.is_ascii())
+                && (text.len() <= 16 || is_ascii_long(text))
         }
         _ => text.iter().fold(0, |all, byte| all | byte) < 0x80,
     }
+}
+
+/// The same of a text of more than sixteen bytes.
+#[inline]
+fn is_ascii_long(text: &[u8]) -> bool {
+    const HIGH: u128 = u128::from_le_bytes([0x80; 16]);
+    let word = |bytes: &[u8; 16]| u128::from_le_bytes(*bytes);
+    let last = text.last_chunk().map_or(HIGH, word);
+    let chunks = text.as_chunks().0.iter();
+    chunks.fold(last, |all, chunk| all | word(chunk)) & HIGH == 0
 }
 
 /// The text with U+FFFD in the place of what is not UTF-8; none where it is.
@@ -236,20 +257,4 @@ pub(crate) fn mended(text: &[u8]) -> Option<String> {
         std::borrow::Cow::Borrowed(_) => None,
         std::borrow::Cow::Owned(mended) => Some(mended),
     }
-}
-
-/// A plain page with all its texts mended.
-#[cold]
-pub(crate) fn mend_page(page: &[u8], repaired: &mut u64) -> Vec<u8> {
-    let mut good = Vec::with_capacity(page.len());
-    for text in dictionary::texts(page) {
-        match mended(text) {
-            None => put_text(&mut good, text),
-            Some(mended) => {
-                *repaired += 1;
-                put_text(&mut good, mended.as_bytes());
-            }
-        }
-    }
-    good
 }

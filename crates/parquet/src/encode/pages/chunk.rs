@@ -16,7 +16,7 @@ use super::footer::{PageBounds, Written};
 use super::levels::{self, Levels};
 use super::numbers::Numbers;
 use super::repeats::Repeats;
-use super::{Tools, hybrid};
+use super::{Tools, delta, hybrid};
 use crate::encode::dictionary::texts;
 use crate::encode::interned::{DictionaryPage, PageTexts, TextPage};
 
@@ -169,17 +169,20 @@ impl Chunk {
                 hybrid::put_places(page, places, *of);
                 Encoding::RLE_DICTIONARY
             }
-            (PageTexts::Plain(plain, _), Some(repeats)) => {
-                repeats.expand_texts(plain, page);
-                Encoding::PLAIN
+            // How differences between no lengths are written is nothing that readers need to agree on.
+            (PageTexts::Plain(plain), _) if plain.len() == 0 => Encoding::PLAIN,
+            (PageTexts::Plain(plain), Some(repeats)) => {
+                repeats.put_plain(page, plain, &mut tools.repeated);
+                Encoding::DELTA_LENGTH_BYTE_ARRAY
             }
-            (PageTexts::Plain(plain, _), None) => {
-                page.extend_from_slice(plain);
-                Encoding::PLAIN
+            (PageTexts::Plain(plain), None) => {
+                delta::put(page, plain.lengths());
+                page.extend_from_slice(plain.bytes());
+                Encoding::DELTA_LENGTH_BYTE_ARRAY
             }
         };
-        if let PageTexts::Plain(plain, _) = &of.texts {
-            self.filter.insert(texts(plain))?;
+        if let PageTexts::Plain(plain) = &of.texts {
+            self.filter.insert(plain.texts())?;
         }
         if let Some(dictionary) = &self.dictionary {
             self.filter.insert(texts(&dictionary.bytes))?;

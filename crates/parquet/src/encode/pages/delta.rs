@@ -8,11 +8,11 @@ const PARTS: usize = 4;
 const PART: usize = BLOCK / PARTS;
 
 /// Appends `values`. Differences wrap around, as they do when they are added up again.
-pub(crate) fn put(out: &mut Vec<u8>, values: &[i64]) {
+pub(crate) fn put<T: Copy + Into<i64>>(out: &mut Vec<u8>, values: &[T]) {
     put_varint(out, BLOCK as u64);
     put_varint(out, PARTS as u64);
     put_varint(out, values.len() as u64);
-    put_zigzag(out, values.first().copied().unwrap_or_default());
+    put_zigzag(out, values.first().map_or(0, |first| (*first).into()));
     let mut deltas = [0u64; BLOCK];
     let mut at = 1;
     while at < values.len() {
@@ -20,7 +20,8 @@ pub(crate) fn put(out: &mut Vec<u8>, values: &[i64]) {
         let before = &values[at - 1..at + count];
         let mut least = i64::MAX;
         for (delta, pair) in deltas.iter_mut().zip(before.windows(2)) {
-            let difference = pair[1].wrapping_sub(pair[0]);
+            let (from, to): (i64, i64) = (pair[0].into(), pair[1].into());
+            let difference = to.wrapping_sub(from);
             least = least.min(difference);
             *delta = difference as u64;
         }

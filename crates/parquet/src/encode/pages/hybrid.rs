@@ -80,7 +80,7 @@ pub(crate) fn put<T: Copy + PartialEq + Into<u32>>(out: &mut Vec<u8>, values: &[
         let first = values[at];
         let group = &values[at..values.len().min(at + RUN)];
         if group.iter().all(|value| *value == first) {
-            let run = values[at..].iter().take_while(|value| **value == first).count();
+            let run = run(&values[at..], first);
             if run >= least || run == values.len() {
                 pack(out, &values[packed..at], width);
                 put_run(out, first.into(), run, width);
@@ -95,6 +95,15 @@ pub(crate) fn put<T: Copy + PartialEq + Into<u32>>(out: &mut Vec<u8>, values: &[
         }
     }
     pack(out, &values[packed..], width);
+}
+
+/// How many values are the same as the first one, from there on.
+fn run<T: Copy + PartialEq>(values: &[T], first: T) -> usize {
+    // Without a way out within a group it is compared as one.
+    let same = |group: &&[T; RUN]| group.iter().fold(true, |all, value| all & (*value == first));
+    let groups = values.as_chunks().0.iter().take_while(same).count();
+    let rest = &values[groups * RUN..];
+    groups * RUN + rest.iter().take_while(|value| **value == first).count()
 }
 
 /// Appends `count` times `value`.

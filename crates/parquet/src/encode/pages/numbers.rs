@@ -39,6 +39,19 @@ impl Numbers {
         numbers: &[i64],
         bounded: bool,
     ) -> (Encoding, Option<Bounds>) {
+        // What is the same everywhere is a run.
+        let all = [numbers.len() as u32];
+        let run = Repeats::new(&all, None, None);
+        let (numbers, repeats) = match numbers {
+            [first, ..]
+                if repeats.is_none()
+                    && self.plan.looks_up()
+                    && numbers.iter().all(|number| number == first) =>
+            {
+                (&numbers[..1], run.as_ref())
+            }
+            _ => (numbers, repeats),
+        };
         let mut places = std::mem::take(&mut tools.places);
         // A page without numbers refers to no dictionary.
         let found =

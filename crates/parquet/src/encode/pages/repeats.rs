@@ -2,9 +2,9 @@
 
 use arrow_buffer::NullBuffer;
 
-use super::hybrid;
 use super::levels::Levels;
-use crate::encode::dictionary::{HEAD, texts};
+use super::{delta, hybrid};
+use crate::encode::plain::Plain;
 
 /// How often the values of a column come.
 #[derive(Debug)]
@@ -71,13 +71,17 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    /// Appends the texts of all rows, each with its length before it, as in `plain`.
-    pub fn expand_texts(&self, mut plain: &[u8], out: &mut Vec<u8>) {
+    /// Appends the texts of all rows, as a page has them; their lengths wait in `room`.
+    pub fn put_plain(&self, out: &mut Vec<u8>, plain: &Plain, room: &mut Vec<u32>) {
+        room.clear();
+        self.expand(plain.lengths(), room);
+        delta::put(out, room);
+        let (mut lengths, mut rest) = (plain.lengths(), plain.bytes());
         for (length, rows) in self.iter() {
-            let bytes = texts(plain).take(length).map(|text| HEAD + text.len()).sum();
-            let (of, rest) = plain.split_at(bytes);
-            (0..rows).for_each(|_| out.extend_from_slice(of));
-            plain = rest;
+            let (of, others) = lengths.split_at(length);
+            let (bytes, after) = rest.split_at(of.iter().map(|length| *length as usize).sum());
+            (0..rows).for_each(|_| out.extend_from_slice(bytes));
+            (lengths, rest) = (others, after);
         }
     }
 

@@ -9,6 +9,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, Key
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Encoding;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::properties::ReaderProperties;
@@ -365,7 +366,8 @@ fn what_a_batch_leaves_is_counted() {
 }
 
 /// Scenario: a row group of bodies and doubles that are all different, then one in which they are the same; all of one resource.
-/// Guarantees: the second one has dictionaries, and what the resource has is in one in both.
+/// Guarantees: the second one has dictionaries, and what the resource has is in one in both; texts without one are written with their lengths
+/// before them all.
 #[test]
 fn each_row_group_tries_a_dictionary() {
     let requests: Vec<Vec<u8>> = (0..260u32)
@@ -384,19 +386,20 @@ fn each_row_group_tries_a_dictionary() {
         })
         .collect();
     let (_, metadata) = compare(Table::Logs, &requests);
-    let has_dictionary = |group: usize, name: &str| {
-        let columns = metadata.row_group(group).columns();
-        let column = columns
-            .iter()
-            .find(|column| column.column_path().string() == name);
-        column.unwrap().dictionary_page_offset().is_some()
+    let column = |group: usize, name: &str| {
+        let mut columns = metadata.row_group(group).columns().iter();
+        let column = columns.find(|column| column.column_path().string() == name);
+        column.unwrap()
     };
+    let has_dictionary = |group, name: &str| column(group, name).dictionary_page_offset().is_some();
     for name in ["body", "double Double"] {
         assert!(!has_dictionary(0, name) && has_dictionary(1, name), "{name}");
     }
     for name in ["resource_attr_types", "resource_dropped_attributes_count"] {
         assert!(has_dictionary(0, name) && has_dictionary(1, name), "{name}");
     }
+    let mut encodings = column(0, "body").encodings();
+    assert!(encodings.any(|encoding| encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY));
 }
 
 /// Scenario: promoted doubles of records and of their resource, of which some are NaN, in several pages; one page has nothing else.
@@ -521,6 +524,39 @@ fn a_long_text_that_rows_share_makes_small_pages() {
         assert!(bytes < LONG + 4096, "{which}: {bytes}");
         assert!(rows as usize <= BATCH_BYTES / LONG + 1, "{which}: {rows}");
     }
+}
+
+/// Scenario: resources of one row, and now and then of two, with texts of their own that are short, long, empty, absent or not UTF-8, more
+/// than a page of them.
+/// Guarantees: they have no dictionary, and both encoders' files have the same rows.
+#[test]
+fn texts_that_few_rows_share_are_plain() {
+    let requests: Vec<Vec<u8>> = (0..15_000)
+        .map(|n: usize| {
+            let text = match n % 7 {
+                0 => "x".repeat(n % 300),
+                1 => format!("\u{e9}{n}"),
+                _ => n.to_string(),
+            };
+            let mut resource = vec![attribute("service.name", Value::StringValue(text))];
+            resource.truncate((n % 5).min(1));
+            let request = logs(
+                vec![LogRecord::default(); 1 + usize::from(n.is_multiple_of(4))],
+                resource,
+            );
+            match n % 11 {
+                0 => request
+                    .iter()
+                    .map(|byte| if *byte == b'1' { 0xff } else { *byte })
+                    .collect(),
+                _ => request,
+            }
+        })
+        .collect();
+    let (_, metadata) = compare(Table::Logs, &requests);
+    let mut columns = metadata.row_group(0).columns().iter();
+    let name = columns.find(|column| column.column_path().string() == "service_name");
+    assert!(name.unwrap().dictionary_page_offset().is_none());
 }
 
 /// Scenario: a resource for each row, each with a text of its own, more than a dictionary is to have.
