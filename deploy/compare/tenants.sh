@@ -3,7 +3,7 @@
 # a tenth that sends ten times its share. What do the nine see of it? Phases in turn, with the flood and without.
 #
 # The gateway and the nine are on the machine's last core, the flood's generator and the sink on its first: what the nine see is the gateway, and
-# not the flood's generator before them on a core.
+# not the flood's generator before them on a core. With one core sluice has one thread.
 #
 # Usage: deploy/compare/tenants.sh [SECONDS of a phase] [REPEATS]        [20] [3]
 # Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/tenants], BASE_PORT [26900].
@@ -29,8 +29,13 @@ control=127.0.0.1:$((base + 3))
 children=()
 trap 'kill -9 "${children[@]}" 2>/dev/null || true; wait 2>/dev/null || true' EXIT
 
-near=(taskset --cpu-list "$(($(nproc) - 1))")
-far=(taskset --cpu-list 0)
+cores=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+if [ "$(nproc)" -lt 2 ]; then
+    echo "tenants.sh needs two cores: one for the gateway and the nine, one for the flood and the sink" >&2
+    exit 1
+fi
+near=(taskset --cpu-list "${cores##*[-,]}")
+far=(taskset --cpu-list "${cores%%[-,]*}")
 
 load() { # CORE NAME FIRST-LANE RATE CONNECTIONS SECONDS
     local -n core=$1

@@ -8,13 +8,13 @@ use tikv_jemalloc_ctl::{Error, background_thread, epoch, epoch_mib, stats};
 /// An allocation that jemalloc keeps in its arena of large ones (`oversize_threshold` in the executable).
 const LARGE_BYTES: usize = 1 << 20;
 
-/// Has large buffers given back to the kernel when they are freed, and everything else a second later by jemalloc's
+/// Has large buffers given back to the kernel when they are freed, and everything else ten seconds later by jemalloc's
 /// own thread.
 ///
 /// Whether it gives large buffers back at once jemalloc decides when it makes their arena, and it does so only as long as
 /// that thread is not running: so the arena is made first. Large bodies that come and go within a second would otherwise
 /// stay resident several times over: 416 MiB for a limit of 256 (docs/decisions.md). While there is room for that, a
-/// [`crate::Sampler`] lets them stay for a second too.
+/// [`crate::Sampler`] lets them stay for a second.
 ///
 /// With musl jemalloc has no threads; there, and where this fails, the sampler gives back what is due.
 ///

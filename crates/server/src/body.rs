@@ -31,9 +31,13 @@ const STALL_GRACE: Duration = Duration::from_secs(1);
 /// body is through in four minutes, which nobody else should wait for.
 const PRESSED_BYTES_PER_SEC: u64 = 256 << 10;
 
-/// A body that inflates to an unknown size is first given this multiple of its compressed size. Where that is not enough, its
-/// content is counted.
+/// A body that inflates to an unknown size is first given this multiple of its compressed size, and
+/// that multiple again while it is not enough.
 const GUESSED_RATIO: u64 = 8;
+
+/// The largest guess after the first. Beyond, the content is counted: guesses that are too large take the budget from others, and
+/// most of the time of inflating goes into touching the memory. Ordinary requests of a Collector are below.
+const LARGEST_GUESS: u64 = 8 << 20;
 
 /// Spare capacity above one part in this many of a body is given back rather than kept and charged.
 const SPARE_CAPACITY: usize = 4;
@@ -199,6 +203,7 @@ async fn finish(
     visit.take_turn(guess.max(wire_bytes)).await;
     let mut room = visit.reserve(guess).await?;
     let mut cap = guess;
+    let mut is_counted = false;
     loop {
         match heavy(raw.len().max(cap as usize), || inflate(encoding, &raw, cap, cap)).await {
             Ok(mut body) => {
@@ -220,24 +225,56 @@ async fn finish(
                     compressed,
                 });
             }
+            Err(error @ InflateError::Larger(_)) if is_counted => {
+                return Err(Refusal::Broken(format!("{error}, which it was counted to be")));
+            }
             Err(InflateError::Larger(_)) => {
-                // More than it declared, or nothing was declared: once more with as much as it is, after what was
+                // More than it declared, or nothing was declared: once more with more, after what was
                 // reserved is given back, so that no two such bodies wait for each other.
                 drop(room);
                 let most = limits.max_bytes.min(visit.gate().budget().largest());
-                cap = match heavy(most as usize, || counted_size(encoding, &raw, most)).await {
-                    Ok(size) => size,
-                    Err(InflateError::Larger(_)) if most < limits.max_bytes => {
-                        return Err(visit.gate().never_fits(most + 1));
-                    }
-                    Err(InflateError::Larger(_)) => return Err(limits.too_large("after decompression")),
-                    Err(error) => return Err(Refusal::Broken(error.to_string())),
+                let too_large = |visit: &Visit<'_>| match most < limits.max_bytes {
+                    true => visit.gate().never_fits(most + 1),
+                    false => limits.too_large("after decompression"),
+                };
+                if cap >= most {
+                    return Err(too_large(visit));
+                }
+                let next = cap.saturating_mul(GUESSED_RATIO).clamp(1, most);
+                is_counted = next > LARGEST_GUESS;
+                cap = match is_counted {
+                    false => next,
+                    true => match count(encoding, &raw, most, visit).await? {
+                        Ok(size) => size,
+                        Err(InflateError::Larger(_)) => return Err(too_large(visit)),
+                        Err(error) => return Err(Refusal::Broken(error.to_string())),
+                    },
                 };
                 visit.take_turn(cap).await;
                 room = visit.reserve(cap).await?;
             }
             Err(error) => return Err(Refusal::Broken(error.to_string())),
         }
+    }
+}
+
+/// Counts what a body holds, in its turn: what is behind it may be any number of bodies that inflate to as much as there may be, and nothing is
+/// reserved for that.
+async fn count(
+    encoding: Encoding,
+    raw: &[u8],
+    most: u64,
+    visit: &mut Visit<'_>,
+) -> Result<Result<u64, InflateError>, Refusal> {
+    visit.take_turn(most).await;
+    let counted = heavy(most as usize, || counted_size(encoding, raw, most));
+    match visit.within_patience(counted).await {
+        Some(counted) => Ok(counted),
+        None => Err(visit.gate().busy(
+            raw.len() as u64,
+            "too many bodies are to be inflated that do not say how large they are; retry later".into(),
+            "memory",
+        )),
     }
 }
 

@@ -166,9 +166,7 @@ pub fn inflate(
             None => Ok(inflate_zstd(compressed, Content::kept(capacity, cap))?.bytes),
         },
         Encoding::Gzip | Encoding::Zlib => {
-            // One byte more than declared: the end of the stream is seen without another round.
-            let content = Content::kept(capacity + 1, cap);
-            Ok(inflate_deflate(compressed, content, encoding)?.bytes)
+            Ok(inflate_deflate(compressed, Content::kept(capacity, cap), encoding)?.bytes)
         }
         Encoding::Snappy if compressed.starts_with(SNAPPY_STREAM) => {
             read_capped(snap::read::FrameDecoder::new(compressed), encoding, capacity, cap)
@@ -183,12 +181,7 @@ pub fn inflate(
                 .map_err(|e| bad(e.to_string()))?;
             Ok(out)
         }
-        Encoding::Lz4 => read_capped(
-            lz4_flex::frame::FrameDecoder::new(compressed),
-            encoding,
-            capacity,
-            cap,
-        ),
+        Encoding::Lz4 => read_capped(Lz4Frames::new(compressed), encoding, capacity, cap),
     }
 }
 
@@ -213,7 +206,7 @@ pub fn counted_size(encoding: Encoding, compressed: &[u8], most: u64) -> Result<
         Encoding::Snappy => snap::raw::decompress_len(compressed)
             .map(|size| size as u64)
             .map_err(|error| corrupt(encoding)(error.to_string())),
-        Encoding::Lz4 => count(lz4_flex::frame::FrameDecoder::new(compressed), encoding, most),
+        Encoding::Lz4 => count(Lz4Frames::new(compressed), encoding, most),
     }?;
     match counted > most {
         true => Err(InflateError::Larger(most)),
@@ -233,6 +226,9 @@ struct Content {
     cap: u64,
     /// Bytes that were counted and let go; `None` where all are kept.
     gone: Option<u64>,
+    /// Where `bytes` is as large as it may be: the first byte that is too many. A full buffer is not too small yet, for
+    /// an empty frame may follow.
+    beyond: Option<Vec<u8>>,
 }
 
 impl Content {
@@ -241,6 +237,7 @@ impl Content {
             bytes: Vec::with_capacity(capacity.clamp(1, cap.max(1)) as usize),
             cap,
             gone: None,
+            beyond: None,
         }
     }
 
@@ -249,30 +246,83 @@ impl Content {
             bytes: Vec::with_capacity(COUNTING_BYTES),
             cap: most,
             gone: Some(0),
+            beyond: None,
         }
     }
 
-    fn len(&self) -> u64 {
-        self.gone.unwrap_or(0) + self.bytes.len() as u64
+    /// What is written to.
+    fn out(&mut self) -> &mut Vec<u8> {
+        self.beyond.as_mut().unwrap_or(&mut self.bytes)
     }
 
-    /// There is more to come, and `bytes` is full.
+    fn len(&self) -> u64 {
+        let beyond = self.beyond.as_ref().map_or(0, Vec::len);
+        self.gone.unwrap_or(0) + (self.bytes.len() + beyond) as u64
+    }
+
+    /// It is complete.
+    fn checked(self) -> Result<Self, InflateError> {
+        match self.len() > self.cap {
+            true => Err(InflateError::Larger(self.cap)),
+            false => Ok(self),
+        }
+    }
+
+    /// What is written to is full, and it is not complete.
     fn make_room(&mut self) -> Result<(), InflateError> {
-        let room = self.cap.saturating_sub(self.len());
-        if room == 0 {
+        let len = self.len();
+        if len > self.cap {
             return Err(InflateError::Larger(self.cap));
         }
         match &mut self.gone {
             Some(gone) => {
-                *gone += self.bytes.len() as u64;
+                *gone = len;
                 self.bytes.clear();
             }
+            None if len == self.cap => self.beyond = Some(Vec::with_capacity(1)),
             // Doubling keeps the copies linear; exact, so that the capacity stays what was reserved.
-            None => self
-                .bytes
-                .reserve_exact(self.bytes.len().max(4096).min(room as usize)),
+            None => {
+                let room = (self.cap - len) as usize;
+                self.bytes.reserve_exact(self.bytes.len().max(4096).min(room));
+            }
         }
         Ok(())
+    }
+}
+
+/// LZ4 frames of one body, laid end to end, at most: each has buffers of up to 12 MB made for it, and takes eleven bytes.
+const MOST_LZ4_FRAMES: u32 = 1024;
+
+/// LZ4 frames laid end to end, each with a decoder of its own: it says at the end of one that there is nothing more.
+struct Lz4Frames<'a> {
+    decoder: lz4_flex::frame::FrameDecoder<&'a [u8]>,
+    frames: u32,
+}
+
+impl<'a> Lz4Frames<'a> {
+    fn new(compressed: &'a [u8]) -> Self {
+        Self {
+            decoder: lz4_flex::frame::FrameDecoder::new(compressed),
+            frames: 1,
+        }
+    }
+}
+
+impl Read for Lz4Frames<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            let read = self.decoder.read(buffer)?;
+            let rest = *self.decoder.get_ref();
+            if read > 0 || rest.is_empty() || buffer.is_empty() {
+                return Ok(read);
+            }
+            if self.frames == MOST_LZ4_FRAMES {
+                let message = format!("more than {MOST_LZ4_FRAMES} frames in one body");
+                return Err(std::io::Error::other(message));
+            }
+            self.decoder = lz4_flex::frame::FrameDecoder::new(rest);
+            self.frames += 1;
+        }
     }
 }
 
@@ -319,7 +369,7 @@ fn inflate_zstd(compressed: &[u8], mut content: Content) -> Result<Content, Infl
             .map_err(zstd_error)?;
         let mut input = zstd_safe::InBuffer::around(compressed);
         loop {
-            let out = &mut content.bytes;
+            let out = content.out();
             let (before_in, before_out) = (input.pos(), out.len());
             let hint = {
                 let mut output = zstd_safe::OutBuffer::around_pos(out, before_out);
@@ -337,7 +387,7 @@ fn inflate_zstd(compressed: &[u8], mut content: Content) -> Result<Content, Infl
             }
         }
     })?;
-    Ok(content)
+    content.checked()
 }
 
 fn inflate_deflate(
@@ -353,7 +403,7 @@ fn inflate_deflate(
             _ => flate2::Decompress::new(true),
         };
         loop {
-            let out = &mut content.bytes;
+            let out = content.out();
             let (before_in, before_out) = (decoder.total_in(), out.len());
             let status = decoder
                 .decompress_vec(rest, out, flate2::FlushDecompress::None)
@@ -370,7 +420,7 @@ fn inflate_deflate(
             }
         }
         if rest.is_empty() {
-            return Ok(content);
+            return content.checked();
         }
         if encoding != Encoding::Gzip {
             return Err(bad(format!("{} bytes follow the end of the stream", rest.len())));
@@ -468,7 +518,7 @@ mod tests {
 
     /// Scenario: every encoding, content of many counting buffers, of exactly one, and none; alone, and three times end to end where that is one
     /// body; then one byte less than there is.
-    /// Guarantees: what is counted is what is inflated within exactly that cap; one byte less is too little for both.
+    /// Guarantees: what is counted is what is inflated within exactly that cap; one byte less is too little for counting.
     #[test]
     fn counted_sizes_are_exact() {
         for data in [
@@ -492,6 +542,55 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// Scenario: content in a frame of its own, then frames without any, or with some; as zstd, gzip and LZ4.
+    /// Guarantees: all of it is counted, and inflated within exactly that cap; nothing that follows is lost.
+    #[test]
+    fn what_follows_is_looked_at() {
+        let lz4 = |data: &[u8]| {
+            let mut encoder = lz4_flex::frame::FrameEncoder::new(Vec::new());
+            encoder.write_all(data).unwrap();
+            encoder.finish().unwrap()
+        };
+        let data = text();
+        let skippable = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
+        let bodies = [
+            (Encoding::Zstd, zstd_unsized(&data), zstd_unsized(&[]), 0),
+            (Encoding::Zstd, zstd_unsized(&data), skippable, 0),
+            (Encoding::Zstd, zstd_unsized(&data), zstd_unsized(b"more"), 4),
+            (Encoding::Gzip, gzip(&data), gzip(&[]), 0),
+            (Encoding::Gzip, gzip(&data), gzip(b"more"), 4),
+            (Encoding::Lz4, lz4(&data), lz4(&[]), 0),
+            (Encoding::Lz4, lz4(&data), lz4(b"more"), 4),
+        ];
+        for (encoding, first, second, more) in bodies {
+            let body = [first, second].concat();
+            let size = (data.len() + more) as u64;
+            assert_eq!(
+                counted_size(encoding, &body, 1 << 20),
+                Ok(size),
+                "{encoding} {more}"
+            );
+            let inflated = inflate(encoding, &body, size, size).unwrap();
+            assert_eq!(inflated.len() as u64, size, "{encoding} {more}");
+            assert_eq!(
+                inflate(encoding, &body, size, size - 1),
+                Err(InflateError::Larger(size - 1)),
+                "{encoding} {more}"
+            );
+        }
+    }
+
+    /// Scenario: LZ4 frames without content, as many as a body may have, and one more.
+    /// Guarantees: the body is empty; with one more it is not valid.
+    #[test]
+    fn lz4_frames_are_bounded() {
+        let empty = lz4_flex::frame::FrameEncoder::new(Vec::new()).finish().unwrap();
+        let frames = |number: u32| empty.repeat(number as usize);
+        assert_eq!(counted_size(Encoding::Lz4, &frames(MOST_LZ4_FRAMES), 9), Ok(0));
+        let error = inflate(Encoding::Lz4, &frames(MOST_LZ4_FRAMES + 1), 9, 9).unwrap_err();
+        assert!(error.to_string().contains("frames"), "{error}");
     }
 
     /// Scenario: content one byte larger than the cap, and a bomb.

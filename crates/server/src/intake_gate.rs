@@ -152,6 +152,14 @@ impl Visit<'_> {
         self.patience
     }
 
+    /// What `work` comes to, if it ends while this request may still wait; its time is taken off that.
+    pub(crate) async fn within_patience<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        let began = Instant::now();
+        let done = tokio::time::timeout(self.patience, work).await;
+        self.patience = self.patience.saturating_sub(began.elapsed());
+        done.ok()
+    }
+
     /// The gate.
     pub fn gate(&self) -> &Gate {
         self.gate

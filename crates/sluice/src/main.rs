@@ -6,7 +6,7 @@ use std::process::ExitCode;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Memory goes back to the kernel ten seconds after it was freed, by a thread of jemalloc's own, or when the sampler finds that little
-/// is left; allocations of 1 MiB and more are kept apart and given back at once (`sluice_memory::prepare_allocator`). After a
+/// is left; allocations of 1 MiB and more are kept apart, and given back at once where there is little room (`sluice_memory::prepare_allocator`). After a
 /// second already, a queue that grows and shrinks under overload has its pages zeroed by the kernel again and again
 /// (docs/decisions.md). The number of arenas is not measured yet.
 #[allow(

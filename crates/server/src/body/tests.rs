@@ -361,3 +361,46 @@ async fn who_is_slow_keeps_nobodys_turn() {
     assert_eq!([a, b, c, d], [64 * PACE; 4]);
     assert!(quick > PACE && quick <= 3 * PACE, "{quick:?}");
 }
+
+/// Scenario: zstd without a content size, of 20 MiB that compress to next to nothing, with a frame without content behind it; then of more than a
+/// body may be.
+/// Guarantees: the first is received whole and charged what it is; the other is too large, and nothing stays reserved.
+#[tokio::test]
+async fn bodies_without_a_size_are_counted() {
+    let limits = BodyLimits::default();
+    let body = |content: u64| {
+        let zeros = std::io::Read::take(std::io::repeat(0), content);
+        let mut body = zstd::stream::encode_all(zeros, 1).unwrap();
+        body.extend(zstd::stream::encode_all(&[][..], 1).unwrap());
+        assert!(body.len() as u64 * GUESSED_RATIO < LARGEST_GUESS);
+        Full::new(Bytes::from(body))
+    };
+    let gate = gate();
+    const SIZE: u64 = 20 << 20;
+    let mut small = body(SIZE);
+    let received = receive(
+        &mut small,
+        None,
+        plain(Encoding::Zstd),
+        &mut gate.visit(),
+        &limits,
+    )
+    .await;
+    let received = received.unwrap();
+    assert_eq!(
+        (received.body.len() as u64, received.permit.bytes()),
+        (SIZE, SIZE)
+    );
+    drop(received);
+    let mut large = body(limits.max_bytes + 1);
+    let refused = receive(
+        &mut large,
+        None,
+        plain(Encoding::Zstd),
+        &mut gate.visit(),
+        &limits,
+    )
+    .await;
+    assert!(matches!(refused, Err(Refusal::TooLarge(_))), "{refused:?}");
+    assert_eq!(gate.usage().used, 0);
+}

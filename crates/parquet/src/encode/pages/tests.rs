@@ -538,8 +538,12 @@ fn texts_that_few_rows_share_are_plain() {
                 1 => format!("\u{e9}{n}"),
                 _ => n.to_string(),
             };
-            let mut resource = vec![attribute("service.name", Value::StringValue(text))];
-            resource.truncate((n % 5).min(1));
+            // Two texts of different lengths in the lists that rows share.
+            let other = format!("{n}{}", "y".repeat(n % 90));
+            let mut resource = [("service.name", text), ("other", other)]
+                .map(|(key, text)| attribute(key, Value::StringValue(text)))
+                .to_vec();
+            resource.truncate((n % 5).min(2));
             let request = logs(
                 vec![LogRecord::default(); 1 + usize::from(n.is_multiple_of(4))],
                 resource,
@@ -556,7 +560,12 @@ fn texts_that_few_rows_share_are_plain() {
     let (_, metadata) = compare(Table::Logs, &requests);
     let mut columns = metadata.row_group(0).columns().iter();
     let name = columns.find(|column| column.column_path().string() == "service_name");
-    assert!(name.unwrap().dictionary_page_offset().is_none());
+    let name = name.unwrap();
+    assert!(name.dictionary_page_offset().is_none());
+    assert!(
+        name.encodings()
+            .any(|encoding| encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY)
+    );
 }
 
 /// Scenario: a resource for each row, each with a text of its own, more than a dictionary is to have.
