@@ -26,7 +26,7 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,9 +51,8 @@ use crate::encoder::{Encoder, EncoderSettings};
 use crate::transcode::Outcome;
 
 pub(crate) use classify::WRITTEN;
-use classify::came;
 use formats::Formats;
-use lane::{Lane, LaneEnd};
+use lane::{Lane, LaneEnd, SaidNo};
 use metrics::{Metrics, concurrency_limit};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
 use turns::Turns;
@@ -237,8 +236,9 @@ impl RemoteWriteExporter {
             }
         };
         let mut under_way = JoinSet::new();
+        let said_no: SaidNo = inner.shards.iter().map(|_| OnceLock::new()).collect();
         for lane in pending.lanes.drain(..) {
-            under_way.spawn(lane.send(inner.clone()));
+            under_way.spawn(lane.send(inner.clone(), said_no.clone()));
         }
         let mut worst = None;
         let mut hopeless = Vec::new();
@@ -426,15 +426,8 @@ impl Inner {
         lane % self.shards.len()
     }
 
-    /// Sends one body of a lane once, when it is its turn.
+    /// Sends one body of a lane once.
     async fn post(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
-        let turn = shard.turns.take(body.bytes.len()).await;
-        let answer = self.post_now(shard, body).await;
-        turn.end(came(&answer));
-        answer
-    }
-
-    async fn post_now(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
         let mut headers = self.headers.clone();
         formats::put_headers(&mut headers, body.format);
         if let Some(value) = self.credentials.header()? {

@@ -4,13 +4,13 @@
 //! half: that is cut again without being sent. So one bad series among n costs itself and at most 2 log2(n) + 1 requests.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sluice_pipeline::Verdict;
 
 use super::Inner;
-use super::classify::{Settled, settled};
+use super::classify::{Settled, came, settled};
 use crate::body::{Body, Written};
 use crate::rewrite::{halves, name_of_first};
 
@@ -44,8 +44,11 @@ struct Work {
     at_fault: Option<String>,
 }
 
+/// What each endpoint said to a request of the batch under way that holds for all others: no lane sends it more of that batch then.
+pub(super) type SaidNo = Arc<[OnceLock<LaneEnd>]>;
+
 /// Why a lane stopped before it was done.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum LaneEnd {
     Retry {
         after: Option<Duration>,
@@ -116,11 +119,11 @@ impl Lane {
     }
 
     /// Sends what there is until it is done or something has to be waited for.
-    pub async fn send(mut self, inner: Arc<Inner>) -> (Self, Option<LaneEnd>) {
+    pub async fn send(mut self, inner: Arc<Inner>, said_no: SaidNo) -> (Self, Option<LaneEnd>) {
         while let Some(work) = self.work.pop_front() {
             let end = match work.at_fault {
                 Some(reason) if work.body.written.series > 1 => self.search(work.body, reason, &inner),
-                _ => self.post(work, &inner).await,
+                _ => self.post(work, &inner, &said_no).await,
             };
             if end.is_some() {
                 return (self, end);
@@ -155,8 +158,9 @@ impl Lane {
         }
     }
 
-    async fn post(&mut self, mut work: Work, inner: &Inner) -> Option<LaneEnd> {
-        let shard = &inner.shards[inner.shard_of(self.number)];
+    async fn post(&mut self, mut work: Work, inner: &Inner, said_no: &SaidNo) -> Option<LaneEnd> {
+        let shard = inner.shard_of(self.number);
+        let (shard, said_no) = (&inner.shards[shard], &said_no[shard]);
         if let Some(body) = shard.formats.fit(&work.body) {
             self.left_out(work.body.written, body.written, inner);
             if body.written.series == 0 {
@@ -166,7 +170,21 @@ impl Lane {
         }
         let Body { format, written, .. } = work.body;
         let proven = shard.formats.is_proven(format);
-        match settled(inner.post(shard, &work.body).await, format, written, proven) {
+        let turn = shard.turns.take(work.body.bytes.len()).await;
+        if let Some(end) = said_no.get() {
+            self.work.push_front(work);
+            return Some(end.clone());
+        }
+        let answer = inner.post(shard, &work.body).await;
+        let came = came(&answer);
+        let settled = settled(answer, format, written, proven);
+        // Before the turn ends: whoever has the next one is to know.
+        if let Settled::Hold { reason } = &settled {
+            let reason = reason.clone();
+            said_no.get_or_init(|| LaneEnd::Hold { reason });
+        }
+        turn.end(came, matches!(settled, Settled::Hold { .. }));
+        match settled {
             Settled::Taken => {
                 self.took(inner);
                 shard.formats.prove(format);
