@@ -139,7 +139,7 @@ fn arrived(sink: &Sink) -> BTreeMap<(String, String), Vec<(u64, Total)>> {
 /// Scenario: deltas of 200 series to a gateway with its queue on disk, over 8 lanes; it is killed (SIGKILL) again and again with a batch
 /// under way.
 /// Guarantees: every total that arrives is that of all deltas so far, since the first one's start, whether it comes once or again; the last one
-/// has them all.
+/// has them all; they come in order, but for at most two batches after a kill.
 #[tokio::test(flavor = "multi_thread")]
 async fn totals_survive_kills() {
     let (sink, second, url) = slow_destination().await;
@@ -187,10 +187,17 @@ async fn totals_survive_kills() {
     assert_eq!(arrived.len() as u64, 2 * SERIES);
     let mut again = 0;
     for (series, totals) in &arrived {
-        let mut seen = BTreeMap::new();
+        let (mut next, mut rewinds) = (0, 0);
         for (round, total) in totals {
-            let known = *seen.entry(*round).or_insert(*total);
-            assert_eq!(known, *total, "{series:?} in round {round}");
+            if *round < next {
+                rewinds += 1;
+                // The batch under way, and one whose end was not written down yet.
+                assert!(next - round <= 2, "{series:?}: {next}, then {round}");
+                again += next - round;
+            } else {
+                assert_eq!(*round, next, "{series:?}");
+            }
+            next = round + 1;
             let sum = (round + 1) * (round + 2) / 2;
             let in_buckets = if series.0.starts_with("latency") { sum } else { 0 };
             assert_eq!(
@@ -199,8 +206,8 @@ async fn totals_survive_kills() {
                 "{series:?} in round {round}"
             );
         }
-        assert_eq!(seen.len() as u64, end, "{series:?}");
-        again += totals.len() - seen.len();
+        assert_eq!(next, end, "{series:?}");
+        assert!(rewinds <= KILLS, "{series:?}: {rewinds}");
     }
     println!(
         "{KILLS} kills: {again} samples of {} came again",
