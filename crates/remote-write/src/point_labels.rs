@@ -4,12 +4,20 @@
 //! an attribute is kept under its bytes, and an attribute that comes again is neither read, checked nor written again. Each
 //! label that is kept has a number of its own, by which others know it without comparing bytes.
 
+mod tails;
+
 use crate::hash;
 use crate::labels::{LabelName, NameId};
+pub(crate) use tails::Sought;
+use tails::Tail;
 
 /// Labels that are kept: what points have in common at one time, and small enough for a core's own cache. Each has one place;
 /// an attribute that is new takes the place of another.
 const RECENT: usize = 1024;
+
+/// Where a label is that one of the last [`NEAR`] points had, one new one in so many takes its place: values that never come again would
+/// otherwise push out those that do, and with each all `tails` that it is in.
+const PUSHED_OUT_BY: u64 = 8;
 
 /// A longer attribute is rarely one that repeats, and would cost memory a place: it is made again each time.
 const MAX_ATTRIBUTE_BYTES: usize = 256;
@@ -36,6 +44,14 @@ struct Recent {
     label: PointLabel,
     /// The point that has it among its labels.
     used_by: u64,
+}
+
+impl Recent {
+    /// Notes that a point has it; whether one of the [`NEAR`] points before that had it too.
+    #[inline]
+    fn use_by(&mut self, point: u64) -> bool {
+        point - std::mem::replace(&mut self.used_by, point) <= NEAR
+    }
 }
 
 /// A label: whose it is and where its bytes are.
@@ -72,6 +88,7 @@ const OWN: u32 = 1 << 31;
 #[derive(Debug, Default)]
 pub(crate) struct PointLabels {
     recent: Vec<Recent>,
+    tails: Vec<Tail>,
     /// Labels that are not kept.
     own: Vec<PointLabel>,
     own_bytes: Vec<u8>,
@@ -127,6 +144,7 @@ impl PointLabels {
     /// Forgets all labels that are kept: names have got other ids.
     pub fn forget(&mut self) {
         self.recent.clear();
+        self.tails.clear();
     }
 
     /// Adds the label that was made of an attribute with these bytes before, and says its name.
@@ -138,14 +156,14 @@ impl PointLabels {
         if recent.label.serial == 0 || recent.bytes[..recent.attribute_bytes] != *attribute {
             return None;
         }
-        let last_use = std::mem::replace(&mut recent.used_by, self.point);
+        let is_near = recent.use_by(self.point);
         let PointLabel {
             name, hash, serial, ..
         } = recent.label;
         let len = recent.label.len();
         self.bytes += len;
         self.hash = self.hash.wrapping_add(hash);
-        if self.point - last_use <= NEAR {
+        if is_near {
             self.repeated = self.repeated.wrapping_add(hash);
         }
         self.labels.push(Placed {
@@ -163,7 +181,9 @@ impl PointLabels {
         }
         let place = place_of(attribute);
         let recent = &mut self.recent[place];
-        if attribute.len() > MAX_ATTRIBUTE_BYTES || recent.used_by == self.point {
+        let in_use = recent.label.serial != 0 && self.point - recent.used_by <= NEAR;
+        let is_kept = !in_use || recent.used_by != self.point && self.point.is_multiple_of(PUSHED_OUT_BY);
+        if attribute.len() > MAX_ATTRIBUTE_BYTES || !is_kept {
             return self.push(id, name, value);
         }
         recent.bytes.clear();
@@ -279,6 +299,13 @@ impl PointLabels {
     pub fn serial_and_len(&self, index: u32) -> (u64, usize) {
         let label = &self.labels[index as usize];
         (label.serial, label.len as usize)
+    }
+
+    /// The same; none where there is no such label.
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<(u64, usize)> {
+        let label = self.labels.get(index as usize)?;
+        Some((label.serial, label.len as usize))
     }
 }
 
