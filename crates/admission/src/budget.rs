@@ -662,12 +662,13 @@ impl Permit {
         self.share.bytes()
     }
 
-    /// Whether its tenant holds less than half of an equal part of what all tenants hold: what is too much is not its doing.
+    /// Whether its tenant holds less than an equal part of what all tenants hold: what is too much is not its doing. Where one floods a queue
+    /// that others use up as they should, they hold what came between, and that may be most of an equal part.
     pub fn is_of_a_light_tenant(&self) -> bool {
         let inner = &self.budget.0;
         let used = inner.general.used.load(Ordering::Relaxed) + inner.express.used.load(Ordering::Relaxed);
         let tenants = inner.active_tenants.load(Ordering::Relaxed) as u64;
-        2 * tenants * inner.held_by(self.tenant) < used
+        tenants * inner.held_by(self.tenant) < used
     }
 
     /// A permit for a copy of what this one is for, made on its way out: its bytes are taken at once, whether they are free or not, for

@@ -28,7 +28,7 @@ pub fn prepare_allocator() -> Result<(), String> {
     background_thread::write(true).map_err(|error| error.to_string())
 }
 
-/// How long freed large buffers stay while there is room for them: as long as small ones (`dirty_decay_ms` in the executable).
+/// How long freed large buffers stay while there is room for them: as long as one that is used every second needs.
 const LARGE_DECAY_MS: isize = 1000;
 
 /// `MALLCTL_ARENAS_ALL`: in the place of an arena's number it means all of them.

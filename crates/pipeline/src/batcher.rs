@@ -472,6 +472,30 @@ mod tests {
         }
     }
 
+    /// Scenario: a payload of two resources that is cut between them.
+    /// Guarantees: its pieces are slices of it, and cost nothing beside it.
+    #[test]
+    fn slices_are_not_charged() {
+        let budget = Budget::new(10_000);
+        let settings = BatchSettings {
+            max_size: Some(7),
+            ..Default::default()
+        };
+        let mut whole = entry(0, 7);
+        let payload = Arc::get_mut(&mut whole.payload).unwrap();
+        payload.body = [logs(7), logs(7)].concat().into();
+        payload.items = 14;
+        payload.permit = budget.try_reserve(100);
+        let body = payload.body.as_ptr_range();
+        let mut ready = Vec::new();
+        let mut batcher = Batcher::new(Signal::Logs, settings, usize::MAX);
+        batcher.push(whole, Instant::now(), &mut ready);
+        batcher.flush(&mut ready);
+        let parts = ready.iter().flat_map(|tracked| &tracked.batch.parts);
+        let slices = parts.filter(|part| body.contains(&part.body.as_ptr()));
+        assert_eq!((slices.count(), budget.usage().used), (2, 100));
+    }
+
     /// Scenario: the destination takes 30 bytes at most; the settings count items.
     /// Guarantees: no batch is larger in bytes.
     #[test]
@@ -497,15 +521,20 @@ mod tests {
         assert_eq!(items(&ready), [[(0, 1)], [(1, 1)]]);
     }
 
-    /// Scenario: a request of remote write with nine series, of both versions, where a batch may have three items; it is halved again and again.
+    /// Scenario: a request of remote write with nine series, of both versions, where a batch may have three items, or ten bytes alone; it is
+    /// halved again and again.
     /// Guarantees: it is one batch, since its exporter knows how much to send at once; halves are of the same format and end at one series.
     #[test]
     fn remote_write_is_halved_and_not_cut() {
         let of_1 = b"\x0a\x02\x12\x00".repeat(9);
         let of_2 = [&b"\x22\x00"[..], &b"\x2a\x02\x12\x00".repeat(9)].concat();
-        for (wire_format, body) in [(WireFormat::RemoteWrite1, of_1), (WireFormat::RemoteWrite2, of_2)] {
+        for (wire_format, body, max_size) in [
+            (WireFormat::RemoteWrite1, of_1.clone(), Some(3)),
+            (WireFormat::RemoteWrite1, of_1, None),
+            (WireFormat::RemoteWrite2, of_2, Some(3)),
+        ] {
             let settings = BatchSettings {
-                max_size: Some(3),
+                max_size,
                 ..Default::default()
             };
             let mut batcher = Batcher::new(Signal::Metrics, settings, 10);
@@ -530,7 +559,10 @@ mod tests {
                 assert_eq!(tracked.batch.parts[0].wire_format, wire_format);
                 match tracked.halve() {
                     Ok((head, tail)) => ready.extend([head, tail]),
-                    Err(single) => singles += single.batch.items(),
+                    Err(single) => {
+                        assert_eq!(single.batch.items(), 1);
+                        singles += 1;
+                    }
                 }
             }
             assert_eq!(singles, 9);

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::conversation::READ_AHEAD_BYTES;
-use crate::{InflateError, Refusal, Visit, inflate, inflated_size, is_portable};
+use crate::{InflateError, Refusal, Visit, counted_size, inflate, inflated_size, is_portable};
 
 /// A body up to this size is reserved at once, a longer one in steps that start here and double: the largest
 /// request an SDK sends by default, and little enough that a thousand stalled senders hold 256 MiB, not 64 GiB.
@@ -31,8 +31,8 @@ const STALL_GRACE: Duration = Duration::from_secs(1);
 /// body is through in four minutes, which nobody else should wait for.
 const PRESSED_BYTES_PER_SEC: u64 = 256 << 10;
 
-/// A body that inflates to an unknown size is first given this multiple of its compressed size, and
-/// that multiple again while it is not enough.
+/// A body that inflates to an unknown size is first given this multiple of its compressed size. Where that is not enough, its
+/// content is counted.
 const GUESSED_RATIO: u64 = 8;
 
 /// Spare capacity above one part in this many of a body is given back rather than kept and charged.
@@ -220,18 +220,20 @@ async fn finish(
                     compressed,
                 });
             }
-            Err(InflateError::Larger(_)) if cap >= limits.max_bytes => {
-                return Err(limits.too_large("after decompression"));
-            }
             Err(InflateError::Larger(_)) => {
-                // More than it declared, or nothing was declared: once more with more, after what was
+                // More than it declared, or nothing was declared: once more with as much as it is, after what was
                 // reserved is given back, so that no two such bodies wait for each other.
                 drop(room);
-                let largest = limits.max_bytes.min(visit.gate().budget().largest());
-                if cap >= largest {
-                    return Err(limits.too_large("after decompression"));
-                }
-                cap = cap.saturating_mul(GUESSED_RATIO).clamp(1, largest);
+                let most = limits.max_bytes.min(visit.gate().budget().largest());
+                cap = match heavy(most as usize, || counted_size(encoding, &raw, most)).await {
+                    Ok(size) => size,
+                    Err(InflateError::Larger(_)) if most < limits.max_bytes => {
+                        return Err(visit.gate().never_fits(most + 1));
+                    }
+                    Err(InflateError::Larger(_)) => return Err(limits.too_large("after decompression")),
+                    Err(error) => return Err(Refusal::Broken(error.to_string())),
+                };
+                visit.take_turn(cap).await;
                 room = visit.reserve(cap).await?;
             }
             Err(error) => return Err(Refusal::Broken(error.to_string())),

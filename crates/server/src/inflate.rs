@@ -2,7 +2,8 @@
 //!
 //! Where the compressed form says how large the content is (zstd content sizes, gzip ISIZE, snappy
 //! lengths) the whole of it is reserved before the first byte is inflated, all or nothing: two
-//! half-inflated bodies never wait for each other. A form that lies is cut off at what it said.
+//! half-inflated bodies never wait for each other. A form that lies is cut off at what it said. Where nothing says it, the content
+//! can be [counted](counted_size) without being kept.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -16,6 +17,9 @@ const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 /// gzip cannot compress better than this (258 bytes in 2 bits, and some header): a trailer that
 /// claims more is not a size.
 const MAX_DEFLATE_RATIO: u64 = 1032;
+
+/// What counting inflates into: it stays in the processor's cache, and is as much as a decoder hands out at a time.
+const COUNTING_BYTES: usize = 128 << 10;
 
 /// The first bytes of snappy's framing format: the stream identifier chunk.
 const SNAPPY_STREAM: &[u8] = b"\xff\x06\x00\x00sNaPpY";
@@ -156,9 +160,16 @@ pub fn inflate(
     let bad = corrupt(encoding);
     match encoding {
         Encoding::Identity => Ok(compressed.to_vec()),
-        Encoding::Zstd => inflate_zstd(compressed, capacity, cap),
-        Encoding::Gzip => inflate_deflate(compressed, capacity, cap, true),
-        Encoding::Zlib => inflate_deflate(compressed, capacity, cap, false),
+        Encoding::Zstd => match zstd_size(compressed)? {
+            Some(size) if size > cap => Err(InflateError::Larger(cap)),
+            Some(size) => inflate_sized_zstd(compressed, size),
+            None => Ok(inflate_zstd(compressed, Content::kept(capacity, cap))?.bytes),
+        },
+        Encoding::Gzip | Encoding::Zlib => {
+            // One byte more than declared: the end of the stream is seen without another round.
+            let content = Content::kept(capacity + 1, cap);
+            Ok(inflate_deflate(compressed, content, encoding)?.bytes)
+        }
         Encoding::Snappy if compressed.starts_with(SNAPPY_STREAM) => {
             read_capped(snap::read::FrameDecoder::new(compressed), encoding, capacity, cap)
         }
@@ -178,6 +189,90 @@ pub fn inflate(
             capacity,
             cap,
         ),
+    }
+}
+
+/// How large the content is, at most `most` bytes. It is inflated into a small buffer again and again, and nothing of it is kept: a body
+/// that says nothing of its size costs neither the memory of a guess that was too large nor the time to touch it.
+///
+/// # Errors
+/// [`InflateError`].
+pub fn counted_size(encoding: Encoding, compressed: &[u8], most: u64) -> Result<u64, InflateError> {
+    let counted = match encoding {
+        Encoding::Identity => Ok(compressed.len() as u64),
+        Encoding::Zstd => match zstd_size(compressed)? {
+            Some(size) => Ok(size),
+            None => Ok(inflate_zstd(compressed, Content::counted(most))?.len()),
+        },
+        Encoding::Gzip | Encoding::Zlib => {
+            Ok(inflate_deflate(compressed, Content::counted(most), encoding)?.len())
+        }
+        Encoding::Snappy if compressed.starts_with(SNAPPY_STREAM) => {
+            count(snap::read::FrameDecoder::new(compressed), encoding, most)
+        }
+        Encoding::Snappy => snap::raw::decompress_len(compressed)
+            .map(|size| size as u64)
+            .map_err(|error| corrupt(encoding)(error.to_string())),
+        Encoding::Lz4 => count(lz4_flex::frame::FrameDecoder::new(compressed), encoding, most),
+    }?;
+    match counted > most {
+        true => Err(InflateError::Larger(most)),
+        false => Ok(counted),
+    }
+}
+
+/// Reads no more than a byte beyond `most`.
+fn count(reader: impl Read, encoding: Encoding, most: u64) -> Result<u64, InflateError> {
+    std::io::copy(&mut reader.take(most.saturating_add(1)), &mut std::io::sink())
+        .map_err(|error| corrupt(encoding)(error.to_string()))
+}
+
+/// What comes out of a decoder.
+struct Content {
+    bytes: Vec<u8>,
+    cap: u64,
+    /// Bytes that were counted and let go; `None` where all are kept.
+    gone: Option<u64>,
+}
+
+impl Content {
+    fn kept(capacity: u64, cap: u64) -> Self {
+        Self {
+            bytes: Vec::with_capacity(capacity.clamp(1, cap.max(1)) as usize),
+            cap,
+            gone: None,
+        }
+    }
+
+    fn counted(most: u64) -> Self {
+        Self {
+            bytes: Vec::with_capacity(COUNTING_BYTES),
+            cap: most,
+            gone: Some(0),
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.gone.unwrap_or(0) + self.bytes.len() as u64
+    }
+
+    /// There is more to come, and `bytes` is full.
+    fn make_room(&mut self) -> Result<(), InflateError> {
+        let room = self.cap.saturating_sub(self.len());
+        if room == 0 {
+            return Err(InflateError::Larger(self.cap));
+        }
+        match &mut self.gone {
+            Some(gone) => {
+                *gone += self.bytes.len() as u64;
+                self.bytes.clear();
+            }
+            // Doubling keeps the copies linear; exact, so that the capacity stays what was reserved.
+            None => self
+                .bytes
+                .reserve_exact(self.bytes.len().max(4096).min(room as usize)),
+        }
+        Ok(())
     }
 }
 
@@ -202,59 +297,66 @@ thread_local! {
     static ZSTD: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
 }
 
-fn inflate_zstd(compressed: &[u8], capacity: u64, cap: u64) -> Result<Vec<u8>, InflateError> {
-    let bad = |code| corrupt(Encoding::Zstd)(zstd_safe::get_error_name(code).to_owned());
+/// One shot: the output is the window, so no window is allocated, however large it claims to be.
+fn inflate_sized_zstd(compressed: &[u8], size: u64) -> Result<Vec<u8>, InflateError> {
+    let mut out: Vec<u8> = Vec::with_capacity(size as usize);
+    let result = ZSTD.with_borrow_mut(|context| context.decompress(&mut out, compressed));
+    result.map_err(zstd_error)?;
+    Ok(out)
+}
+
+fn zstd_error(code: zstd_safe::ErrorCode) -> InflateError {
+    corrupt(Encoding::Zstd)(zstd_safe::get_error_name(code).to_owned())
+}
+
+fn inflate_zstd(compressed: &[u8], mut content: Content) -> Result<Content, InflateError> {
     ZSTD.with_borrow_mut(|context| {
-        if let Some(size) = zstd_size(compressed)? {
-            // One shot: the output is the window, so no window is allocated, however large it claims to be.
-            if size > cap {
-                return Err(InflateError::Larger(cap));
-            }
-            let mut out: Vec<u8> = Vec::with_capacity(size as usize);
-            context.decompress(&mut out, compressed).map_err(bad)?;
-            return Ok(out);
-        }
         context
             .reset(zstd_safe::ResetDirective::SessionAndParameters)
-            .map_err(bad)?;
+            .map_err(zstd_error)?;
         context
             .set_parameter(zstd_safe::DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
-            .map_err(bad)?;
-        let mut out: Vec<u8> = Vec::with_capacity(capacity.clamp(1, cap.max(1)) as usize);
+            .map_err(zstd_error)?;
         let mut input = zstd_safe::InBuffer::around(compressed);
         loop {
+            let out = &mut content.bytes;
             let (before_in, before_out) = (input.pos(), out.len());
             let hint = {
-                let mut output = zstd_safe::OutBuffer::around_pos(&mut out, before_out);
-                context.decompress_stream(&mut output, &mut input).map_err(bad)?
+                let mut output = zstd_safe::OutBuffer::around_pos(out, before_out);
+                context
+                    .decompress_stream(&mut output, &mut input)
+                    .map_err(zstd_error)?
             };
             if input.pos() == compressed.len() && hint == 0 {
-                return Ok(out);
+                return Ok(());
             }
             if out.len() == out.capacity() {
-                grow(&mut out, cap)?;
+                content.make_room()?;
             } else if input.pos() == before_in && out.len() == before_out || input.pos() == compressed.len() {
                 return Err(corrupt(Encoding::Zstd)("a frame is cut short".into()));
             }
         }
-    })
+    })?;
+    Ok(content)
 }
 
-fn inflate_deflate(compressed: &[u8], capacity: u64, cap: u64, gzip: bool) -> Result<Vec<u8>, InflateError> {
-    let encoding = if gzip { Encoding::Gzip } else { Encoding::Zlib };
+fn inflate_deflate(
+    compressed: &[u8],
+    mut content: Content,
+    encoding: Encoding,
+) -> Result<Content, InflateError> {
     let bad = corrupt(encoding);
-    // One byte more than declared: the end of the stream is seen without another round.
-    let mut out: Vec<u8> = Vec::with_capacity((capacity + 1).min(cap.max(1)) as usize);
     let mut rest = compressed;
     loop {
-        let mut decoder = match gzip {
-            true => flate2::Decompress::new_gzip(15),
-            false => flate2::Decompress::new(true),
+        let mut decoder = match encoding {
+            Encoding::Gzip => flate2::Decompress::new_gzip(15),
+            _ => flate2::Decompress::new(true),
         };
         loop {
+            let out = &mut content.bytes;
             let (before_in, before_out) = (decoder.total_in(), out.len());
             let status = decoder
-                .decompress_vec(rest, &mut out, flate2::FlushDecompress::None)
+                .decompress_vec(rest, out, flate2::FlushDecompress::None)
                 .map_err(|error| bad(error.to_string()))?;
             let read = (decoder.total_in() - before_in) as usize;
             rest = &rest[read..];
@@ -262,28 +364,18 @@ fn inflate_deflate(compressed: &[u8], capacity: u64, cap: u64, gzip: bool) -> Re
                 break;
             }
             if out.len() == out.capacity() {
-                grow(&mut out, cap)?;
+                content.make_room()?;
             } else if read == 0 && out.len() == before_out {
                 return Err(bad("the stream is cut short".into()));
             }
         }
         if rest.is_empty() {
-            return Ok(out);
+            return Ok(content);
         }
-        if !gzip {
+        if encoding != Encoding::Gzip {
             return Err(bad(format!("{} bytes follow the end of the stream", rest.len())));
         }
     }
-}
-
-fn grow(out: &mut Vec<u8>, cap: u64) -> Result<(), InflateError> {
-    let room = cap.saturating_sub(out.len() as u64);
-    if room == 0 {
-        return Err(InflateError::Larger(cap));
-    }
-    // Doubling keeps the copies linear; exact, so that the capacity stays what was reserved.
-    out.reserve_exact(out.len().max(4096).min(room as usize));
-    Ok(())
 }
 
 #[cfg(test)]
@@ -369,6 +461,34 @@ mod tests {
                 for capacity in [size.unwrap_or(0), 1, 1 << 20] {
                     let out = inflate(encoding, &compressed, capacity, 1 << 20).unwrap();
                     assert!(out == data, "{encoding} {capacity}");
+                }
+            }
+        }
+    }
+
+    /// Scenario: every encoding, content of many counting buffers, of exactly one, and none; alone, and three times end to end where that is one
+    /// body; then one byte less than there is.
+    /// Guarantees: what is counted is what is inflated within exactly that cap; one byte less is too little for both.
+    #[test]
+    fn counted_sizes_are_exact() {
+        for data in [
+            text(),
+            vec![7; COUNTING_BYTES],
+            vec![7; 3 * COUNTING_BYTES],
+            Vec::new(),
+        ] {
+            for (encoding, compressed, _) in samples(&data).into_iter().filter(|(_, c, _)| !c.is_empty()) {
+                let many = matches!(encoding, Encoding::Gzip | Encoding::Zstd);
+                let bodies = [(1, compressed.clone()), (3, compressed.repeat(3))];
+                for (times, body) in bodies.into_iter().take(1 + usize::from(many)) {
+                    let size = counted_size(encoding, &body, 1 << 22).unwrap();
+                    assert_eq!(size, (times * data.len()) as u64, "{encoding}");
+                    assert_eq!(counted_size(encoding, &body, size), Ok(size), "{encoding}");
+                    assert_eq!(inflate(encoding, &body, size, size).unwrap().len() as u64, size);
+                    if size > 0 {
+                        let larger = InflateError::Larger(size - 1);
+                        assert_eq!(counted_size(encoding, &body, size - 1), Err(larger), "{encoding}");
+                    }
                 }
             }
         }

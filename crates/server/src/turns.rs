@@ -217,7 +217,9 @@ mod tests {
         assert!(pushed.is_none(), "its place is needed");
         assert_eq!(turns.waiting(), 0);
         turns.make_place();
-        assert_eq!(began.elapsed(), LONGEST_WAIT + WORK);
+        let later = tokio::time::timeout(WORK, turns.wait(BODY, LONGEST_WAIT, 2)).await;
+        assert!(later.is_err(), "nobody who comes later is meant");
+        assert_eq!(began.elapsed(), LONGEST_WAIT + 2 * WORK);
         drop(all);
         assert!(turns.now(BODY).is_some());
     }

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Memory goes back to the kernel a second after it was freed, by a thread of jemalloc's own; allocations of 1 MiB and
-/// more are kept apart and given back at once (`sluice_memory::prepare_allocator`). The number of arenas is not
-/// measured yet.
+/// Memory goes back to the kernel ten seconds after it was freed, by a thread of jemalloc's own, or when the sampler finds that little
+/// is left; allocations of 1 MiB and more are kept apart and given back at once (`sluice_memory::prepare_allocator`). After a
+/// second already, a queue that grows and shrinks under overload has its pages zeroed by the kernel again and again
+/// (docs/decisions.md). The number of arenas is not measured yet.
 #[allow(
     unsafe_code,
     non_upper_case_globals,
@@ -15,7 +16,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 )]
 #[unsafe(export_name = "_rjem_malloc_conf")]
 pub static malloc_conf: &[u8] =
-    b"background_thread:false,dirty_decay_ms:1000,muzzy_decay_ms:0,oversize_threshold:1048576,narenas:2\0";
+    b"background_thread:false,dirty_decay_ms:10000,muzzy_decay_ms:0,oversize_threshold:1048576,narenas:2\0";
 
 fn main() -> ExitCode {
     sluice::run(std::env::args_os())

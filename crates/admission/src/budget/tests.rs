@@ -415,8 +415,8 @@ async fn a_flood_that_was_first_leaves_room() {
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Scenario: one tenant holds nine tenths of what is held, another the rest; then the first one gives up most of it.
-/// Guarantees: the second is light, and the first is not; in the end both hold about the same, and neither is; nor is who is alone.
+/// Scenario: one tenant holds nine tenths of what is held, another the rest; then the first one gives up most of it, and then a little more.
+/// Guarantees: the second is light, and the first is not, while it holds more; in the end both hold the same, and neither is; nor is who is alone.
 #[test]
 fn a_tenant_is_light_beside_heavier_ones() {
     let budget = Budget::new(160 * MIB);
@@ -425,6 +425,8 @@ fn a_tenant_is_light_beside_heavier_ones() {
     let second = budget.visit(2).try_reserve(10 * MIB, 0).unwrap();
     assert!(second.is_of_a_light_tenant() && !first.is_of_a_light_tenant());
     first.shrink_to(12 * MIB);
+    assert!(second.is_of_a_light_tenant() && !first.is_of_a_light_tenant());
+    first.shrink_to(10 * MIB);
     assert!(!second.is_of_a_light_tenant() && !first.is_of_a_light_tenant());
 }
 

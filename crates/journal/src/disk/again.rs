@@ -137,42 +137,47 @@ impl DiskSide {
 
 #[cfg(test)]
 mod tests {
-    use super::super::corruption::{append, open_with, read as next, settle};
+    use super::super::corruption::{append, open_keeping, read as next, settle};
     use crate::testing::{Fault, Operation, SimulatedDisk};
     use crate::{Cursor, CursorSpec, Limits, OnFull};
 
-    /// Scenario: thirty records in several segments are handed out, every third one is settled; more wait. They are read again in
-    /// order, then backwards, with and without the same reader.
+    fn spec(exporter: &str) -> CursorSpec {
+        CursorSpec {
+            exporter: exporter.to_owned(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        }
+    }
+
+    /// Scenario: thirty records in several segments are handed out, every third one is settled; more wait. Another exporter has read nothing
+    /// yet. They are read again in order, then backwards, with and without the same reader; from the disk, and where all is in memory.
     /// Guarantees: what is not settled comes with its number, whatever the order; what is settled, or was not handed out, does not.
     #[test]
     fn what_was_handed_out_is_read_again() {
-        let disk = SimulatedDisk::default();
-        let spec = CursorSpec {
-            exporter: "a".to_owned(),
-            limits: Limits::default(),
-            on_full: OnFull::Refuse,
-        };
-        let (journal, _) = open_with(&disk, vec![spec]);
-        (0..40).for_each(|id| append(&journal, id));
-        let mut handed = Vec::new();
-        for _ in 0..30 {
-            let (seq, id) = next(&journal).unwrap();
-            if id % 3 == 0 {
-                settle(&journal, seq);
+        for kept_bytes in [0, 1 << 20] {
+            let disk = SimulatedDisk::default();
+            let (journal, _) = open_keeping(&disk, vec![spec("a"), spec("b")], kept_bytes);
+            (0..40).for_each(|id| append(&journal, id));
+            let mut handed = Vec::new();
+            for _ in 0..30 {
+                let (seq, id) = next(&journal).unwrap();
+                if id % 3 == 0 {
+                    settle(&journal, seq);
+                }
+                handed.push((seq, id));
             }
-            handed.push((seq, id));
-        }
-        journal.turn();
-        let cursor = Cursor::new(journal.0.clone(), 0);
-        let mut kept = cursor.again();
-        let (last, _) = handed[29];
-        assert!(kept.read(last + 1).unwrap().is_none());
-        for (seq, id) in handed.iter().chain(handed.iter().rev()) {
-            for again in [&mut kept, &mut cursor.again()] {
-                let payload = again.read(*seq).unwrap();
-                assert_eq!(payload.is_some(), id % 3 != 0, "{id}");
-                if let Some(payload) = payload {
-                    assert_eq!(payload.body[..8], id.to_le_bytes());
+            journal.turn();
+            let cursor = Cursor::new(journal.0.clone(), 0);
+            let mut kept = cursor.again();
+            let (last, _) = handed[29];
+            assert!(kept.read(last + 1).unwrap().is_none());
+            for (seq, id) in handed.iter().chain(handed.iter().rev()) {
+                for again in [&mut kept, &mut cursor.again()] {
+                    let payload = again.read(*seq).unwrap();
+                    assert_eq!(payload.is_some(), id % 3 != 0, "{id}");
+                    if let Some(payload) = payload {
+                        assert_eq!(payload.body[..8], id.to_le_bytes());
+                    }
                 }
             }
         }
@@ -184,12 +189,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_now_is_not_gone() {
         let disk = SimulatedDisk::default();
-        let spec = CursorSpec {
-            exporter: "a".to_owned(),
-            limits: Limits::default(),
-            on_full: OnFull::Refuse,
-        };
-        let (journal, _) = open_with(&disk, vec![spec]);
+        let (journal, _) = open_keeping(&disk, vec![spec("a")], 0);
         append(&journal, 7);
         let (seq, _) = next(&journal).unwrap();
         let damaged = || journal.0.state.lock().spilled().damaged;

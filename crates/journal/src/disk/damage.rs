@@ -79,6 +79,40 @@ fn what_is_lost_is_counted_when_it_is_passed() {
     assert_eq!(journal.abandon(), 0);
 }
 
+/// Scenario: a damaged record is passed by, and the one behind it is handed out and not settled when the process is killed.
+/// Guarantees: the loss is counted, and not once more by the next process.
+#[test]
+fn what_was_passed_is_not_lost_again() {
+    let disk = SimulatedDisk::default();
+    let (journal, _) = open_with(&disk, vec![spec("a", None)]);
+    (0..3).for_each(|id| append(&journal, id));
+    damage(&disk, 1);
+    settle(&journal, read(&journal).unwrap().0);
+    journal.turn();
+    assert_eq!(read(&journal).unwrap().1, 2);
+    assert_eq!(account(&journal), (1, 1, 1, 1));
+    journal.turn();
+    disk.kill();
+    let (_, recovered) = open_with(&disk, vec![spec("a", None)]);
+    assert_eq!((recovered.records, recovered.lost), (1, 0));
+}
+
+/// Scenario: a process is killed, and a record in the segment that it was writing is damaged; the exporter of the next one passes it by.
+/// Guarantees: the start finds it, and it is counted once.
+#[test]
+fn what_a_start_finds_is_not_found_again() {
+    let disk = SimulatedDisk::default();
+    let (journal, _) = open_with(&disk, vec![spec("a", None)]);
+    (0..3).for_each(|id| append(&journal, id));
+    disk.kill();
+    damage(&disk, 1);
+    let (journal, recovered) = open_with(&disk, vec![spec("a", None)]);
+    assert_eq!((recovered.damaged, recovered.lost), (1, 1));
+    assert_eq!(std::iter::from_fn(|| read(&journal)).count(), 2);
+    let report = journal.disk_report().unwrap();
+    assert_eq!((report.damaged, report.lost), (1, 1), "{report:?}");
+}
+
 /// Scenario: two exporters come by the same damaged record.
 /// Guarantees: it is one place that cannot be read, and a request lost to each of them.
 #[test]

@@ -142,26 +142,46 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Instant;
+
     use super::*;
 
-    /// Scenario: something is settled while the writer waits for nothing in particular; right after a group; and while it waits for a
-    /// payload. Nothing else ever comes.
+    /// Longer than any machine needs.
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    /// Until the writer waits for whatever comes.
+    fn until_it_listens(queue: &Queue) {
+        let began = Instant::now();
+        while !queue.waiting.lock().listens {
+            assert!(began.elapsed() < LONGEST, "it never listens");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Scenario: something is settled while the writer waits for whatever comes, and once more right after; again and again. In the end
+    /// there is nothing more to come. There is never a payload, and the writer has no time-out.
     /// Guarantees: the writer hears of it each time, and of the end.
     #[test]
     fn what_is_settled_is_heard_of() {
         let queue = Arc::new(Queue::default());
-        let nothing_to_write = |group: Option<Vec<Pending>>| group.is_some_and(|group| group.is_empty());
-        for _ in 0..2 {
-            queue.moved();
-            assert!(nothing_to_write(queue.wait(None)));
+        let (tell, heard) = mpsc::channel();
+        let writer = queue.clone();
+        std::thread::spawn(move || {
+            while let Some(group) = writer.wait(None) {
+                tell.send(group.len()).unwrap();
+            }
+        });
+        for _ in 0..3 {
+            until_it_listens(&queue);
+            for _ in 0..2 {
+                queue.moved();
+                assert_eq!(heard.recv_timeout(LONGEST), Ok(0));
+            }
         }
-        let writer = {
-            let queue = queue.clone();
-            std::thread::spawn(move || nothing_to_write(queue.wait(None)))
-        };
-        queue.moved();
-        assert!(writer.join().unwrap());
+        until_it_listens(&queue);
         queue.stop();
-        assert!(queue.wait(None).is_none());
+        let end = heard.recv_timeout(LONGEST);
+        assert_eq!(end, Err(mpsc::RecvTimeoutError::Disconnected));
     }
 }

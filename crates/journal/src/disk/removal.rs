@@ -25,7 +25,7 @@ fn segments(disk: &SimulatedDisk) -> usize {
 }
 
 /// Scenario: all that is in several segments is delivered; the position cannot be written, or not synced, because the device fails or
-/// because the disk is full. Then the process, or the machine, goes, or the next turn comes.
+/// because the disk is full. Then the process, or the machine, goes, or the next turn comes and the process goes after it.
 /// Guarantees: on a device that fails the segments stay until the position says that they are done with, and nothing counts as lost; on
 /// a full disk they go at once.
 #[test]
@@ -52,12 +52,19 @@ fn a_segment_goes_when_its_position_says_so() {
                 continue;
             }
             assert_eq!(segments(&disk), all, "{operation:?}");
-            let Some(goes) = then else {
-                journal.turn();
-                assert_eq!(segments(&disk), 1, "{operation:?}: it is tried again");
-                continue;
-            };
-            goes(&disk);
+            match then {
+                None => {
+                    if operation == Operation::Sync {
+                        disk.fail(Operation::Write, fault, 1);
+                        journal.turn();
+                        assert_eq!(segments(&disk), all, "it is written again before it is synced");
+                    }
+                    journal.turn();
+                    assert_eq!(segments(&disk), 1, "{operation:?}: it is tried again");
+                    disk.kill();
+                }
+                Some(goes) => goes(&disk),
+            }
             let (_, recovered) = open(&disk);
             assert_eq!((recovered.lost, recovered.damaged), (0, 0), "{operation:?}");
         }

@@ -166,3 +166,62 @@ fn tell(pipeline: &str, recovered: &Recovered) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sluice_config::Loader;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Pipelines with these parts each.
+    fn settings(pipelines: &[&str]) -> Settings {
+        let pipelines: Vec<_> = (pipelines.iter().enumerate())
+            .map(|(number, parts)| format!("logs/{number}: {{receivers: [otlp], {parts}}}"))
+            .collect();
+        let yaml = format!(
+            "receivers: {{otlp: {{protocols: {{http: }}}}}}\n\
+             processors: {{batch: {{send_batch_max_size: 10000}}}}\n\
+             exporters:\n  \
+               otlphttp/memory: {{endpoint: \"http://localhost:1\"}}\n  \
+               otlphttp/disk: {{endpoint: \"http://localhost:1\", sending_queue: {{storage: file_storage}}}}\n  \
+               debug:\n\
+             extensions: {{file_storage: {{directory: /spool}}}}\n\
+             service: {{extensions: [file_storage], pipelines: {{{}}}}}\n",
+            pipelines.join(", ")
+        );
+        let document = Loader::new().text("test.yaml", yaml).load().unwrap();
+        Settings::from_document(&document).unwrap()
+    }
+
+    /// Scenario: pipelines with their queues in memory and on disk, alone and side by side; exporters that may cut batches into copies (by
+    /// themselves, or as their pipeline says) and one that does not; a budget of 96 MiB, and one of 16 GiB.
+    /// Guarantees: what is read back has a quarter of the budget at most, and each exporter of a queue on disk an equal part of it, once,
+    /// and once more where there may be copies; what is kept has an eighth, a part for each journal; on a large budget both stay at what is
+    /// of use; queues in memory count for nothing.
+    #[test]
+    fn journals_share_a_part_of_the_budget() {
+        let (memory, disk) = ("exporters: [otlphttp/memory]", "exporters: [otlphttp/disk]");
+        let two = "exporters: [otlphttp/disk, debug]";
+        let cut = "processors: [batch], exporters: [otlphttp/disk, debug]";
+        for (pipelines, capacity_mib, expected_mib) in [
+            (&[memory][..], 96, (24, 12, 0)),
+            (&[disk], 96, (12, 12, 24)),
+            (&[disk, memory], 96, (12, 12, 24)),
+            (&[two], 96, (8, 12, 24)),
+            (&[cut], 96, (6, 12, 24)),
+            (&[disk, cut], 96, (4, 6, 24)),
+            (&[disk, cut], 16 << 10, (64, 32, 6 * 64)),
+        ] {
+            let shares = Shares::of(capacity_mib * MIB, &settings(pipelines));
+            let found = (shares.in_flight_bytes, shares.kept_bytes, shares.reserved_bytes);
+            let (in_flight, kept, reserved) = expected_mib;
+            assert_eq!(
+                found,
+                (in_flight * MIB, kept * MIB, reserved * MIB),
+                "{pipelines:?}"
+            );
+        }
+    }
+}
