@@ -26,7 +26,7 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -52,7 +52,7 @@ use crate::transcode::Outcome;
 
 pub(crate) use classify::WRITTEN;
 use formats::Formats;
-use lane::{Lane, LaneEnd, SaidNo};
+use lane::{Heard, Lane, LaneEnd, Said};
 use metrics::{Metrics, concurrency_limit};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
 use turns::Turns;
@@ -236,9 +236,10 @@ impl RemoteWriteExporter {
             }
         };
         let mut under_way = JoinSet::new();
-        let said_no: SaidNo = inner.shards.iter().map(|_| OnceLock::new()).collect();
-        for lane in pending.lanes.drain(..) {
-            under_way.spawn(lane.send(inner.clone(), said_no.clone()));
+        let heard: Heard = inner.shards.iter().map(|_| Said::default()).collect();
+        let (first, mut last) = inner.in_order_of_noes(std::mem::take(&mut pending.lanes));
+        for lane in first {
+            under_way.spawn(lane.send(inner.clone(), heard.clone()));
         }
         let mut worst = None;
         let mut hopeless = Vec::new();
@@ -256,6 +257,11 @@ impl RemoteWriteExporter {
                 end => {
                     pending.lanes.push(lane);
                     worst = LaneEnd::worse(worst, end);
+                }
+            }
+            if under_way.is_empty() {
+                for lane in last.drain(..) {
+                    under_way.spawn(lane.send(inner.clone(), heard.clone()));
                 }
             }
         }
@@ -424,6 +430,18 @@ impl Inner {
     /// Which endpoint is that of a lane.
     fn shard_of(&self, lane: usize) -> usize {
         lane % self.shards.len()
+    }
+
+    /// The lanes that go first, and those that go when these have ended: the ones that their endpoint said no to more often than to others. So one body
+    /// that it always says no to is not the one that keeps all others from being sent.
+    fn in_order_of_noes(&self, lanes: Vec<Lane>) -> (Vec<Lane>, Vec<Lane>) {
+        let mut fewest = vec![u32::MAX; self.shards.len()];
+        for lane in lanes.iter().filter(|lane| !lane.is_done()) {
+            let fewest = &mut fewest[self.shard_of(lane.number())];
+            *fewest = lane.noes().min(*fewest);
+        }
+        let goes_first = |lane: &Lane| lane.noes() <= fewest[self.shard_of(lane.number())];
+        lanes.into_iter().partition(goes_first)
     }
 
     /// Sends one body of a lane once.

@@ -210,10 +210,11 @@ pub(crate) struct Block {
 /// Plans kept a block: sets of attribute keys in use there at once.
 const MAX_PLANS: usize = 64;
 
-/// A larger plan is not kept: points of so many attributes are rarely alike.
+/// A larger plan, of more than 128 attributes, is not kept: points of so many are rarely alike.
 const MAX_PLAN_SIZE: usize = 512;
 
-/// Plans kept a block are at most so large together, some 64 KiB: that is what they are in use with usual keys.
+/// Plans kept a block are at most so large together: a label of a point counts 4 and takes 40 bytes, and one of the block's may be before it, which
+/// counts 1 and takes 20. So it is some 48 KiB, and 16 for the plans by themselves: what they are in use with usual keys.
 const MAX_PLANS_SIZE: usize = 4096;
 
 impl Block {
@@ -423,9 +424,9 @@ impl Plan {
         .with_own()
     }
 
-    /// Slots, attributes and keys.
+    /// Slots, those of its own, attributes and keys.
     fn size(&self) -> usize {
-        self.slots.len() + self.point.len() + self.keys.len()
+        self.slots.len() + self.own.len() + self.point.len() + self.keys.len()
     }
 
     /// Finds the slots that are no runs.
@@ -445,6 +446,9 @@ impl Plan {
             }
         }
         self.end_bytes = run_bytes;
+        self.own.shrink_to_fit();
+        self.slots.shrink_to_fit();
+        self.point.shrink_to_fit();
         self
     }
 

@@ -98,6 +98,12 @@ pub(crate) struct PointLabels {
     whole: Option<(usize, u64)>,
     point: u64,
     serial: u64,
+    /// New labels that found their place in use, also those that got it all the same.
+    turned_away: u64,
+    /// The same of `tails`.
+    tails_turned_away: u64,
+    #[cfg(test)]
+    pub(crate) tails_found: u64,
     pub hash: u64,
     /// Hashes of those labels, added up, that one of the last [`NEAR`] points had too: what series that are nearly the same have
     /// in common. What
@@ -182,9 +188,15 @@ impl PointLabels {
         let place = place_of(attribute);
         let recent = &mut self.recent[place];
         let in_use = recent.label.serial != 0 && self.point - recent.used_by <= NEAR;
-        let is_kept = !in_use || recent.used_by != self.point && self.point.is_multiple_of(PUSHED_OUT_BY);
-        if attribute.len() > MAX_ATTRIBUTE_BYTES || !is_kept {
+        if attribute.len() > MAX_ATTRIBUTE_BYTES || in_use && recent.used_by == self.point {
             return self.push(id, name, value);
+        }
+        if in_use {
+            // Not by the point's number: the points of a request may come in the same places each time.
+            self.turned_away += 1;
+            if !self.turned_away.is_multiple_of(PUSHED_OUT_BY) {
+                return self.push(id, name, value);
+            }
         }
         recent.bytes.clear();
         recent.bytes.extend_from_slice(attribute);
@@ -344,6 +356,32 @@ mod tests {
         assert!(found > RECENT, "{found}");
         labels.forget();
         assert!(labels.add_known(b"value 1").is_none());
+    }
+
+    /// Scenario: requests of eight points each, of which the first two have one attribute each that want the same place.
+    /// Guarantees: the later one gets it in the end, wherever in the request it comes.
+    #[test]
+    fn what_comes_at_the_same_point_of_each_request_is_kept_too() {
+        let name = LabelName::new("route");
+        let values: Vec<String> = (0..=RECENT).map(|n| format!("value {n}")).collect();
+        let pairs = values.iter().enumerate().find_map(|(at, first)| {
+            let same = |later: &&String| place_of(later.as_bytes()) == place_of(first.as_bytes());
+            Some([first, values[at + 1..].iter().find(same)?])
+        });
+        let pair = pairs.unwrap().map(String::as_bytes);
+        let mut labels = PointLabels::default();
+        let mut found = [0; 2];
+        for _ in 0..10 * PUSHED_OUT_BY {
+            for (attribute, found) in pair.into_iter().zip(&mut found) {
+                labels.begin();
+                match labels.add_known(attribute) {
+                    Some(_) => *found += 1,
+                    None => labels.add_new(attribute, NameId::default(), &name, attribute),
+                }
+            }
+            (2..8).for_each(|_| labels.begin());
+        }
+        assert!(found.iter().all(|found| *found > 0), "{found:?}");
     }
 
     /// Scenario: a point with a label of a megabyte and a request's end.

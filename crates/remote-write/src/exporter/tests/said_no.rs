@@ -42,3 +42,46 @@ async fn an_endpoint_that_says_no_is_asked_once_an_attempt() {
     let taken = seen.taken.lock();
     assert!(taken.len() == 400 && taken.values().all(|values| *values == want));
 }
+
+/// Scenario: 32 lanes to an endpoint that answers 403 to one body whenever it comes: the first that it is sent, or the sixth.
+/// Guarantees: all others are delivered at the next attempt at the latest; from then on only that body is sent, until it is taken; nothing comes twice.
+#[tokio::test]
+async fn a_no_to_one_body_keeps_no_other_from_being_sent() {
+    const LANES: usize = 32;
+    for bad_one in [0, 5] {
+        let bad = Arc::new(Mutex::new(None));
+        let (told, is_mended) = (bad.clone(), Arc::new(AtomicUsize::new(0)));
+        let mended = is_mended.clone();
+        let (url, seen) = destination(move |number, samples| {
+            let mut bad = told.lock();
+            if number == bad_one {
+                *bad = Some(samples[0].0.clone());
+            }
+            let is_bad = samples.iter().any(|(series, _)| Some(series) == bad.as_ref());
+            match is_bad && is_mended.load(Ordering::SeqCst) == 0 {
+                true => "403 Forbidden\r\n",
+                false => TAKEN,
+            }
+        })
+        .await;
+        let exporter = exporter(&url, LANES);
+        let batch = batch(0..800, 1.0);
+        let requests = || seen.requests.load(Ordering::SeqCst);
+        for attempt in 0..4 {
+            let before = requests();
+            let verdict = exporter.export(&batch).await;
+            assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
+            let sent = match attempt {
+                0 if bad_one == 0 => 1,
+                0 => LANES,
+                1 if bad_one == 0 => LANES,
+                _ => 1,
+            };
+            assert_eq!(requests() - before, sent, "{bad_one}: {attempt}");
+        }
+        mended.store(1, Ordering::SeqCst);
+        assert_eq!(exporter.export(&batch).await, delivered(0));
+        let taken = seen.taken.lock();
+        assert!(taken.len() == 800 && taken.values().all(|values| *values == [1.0]));
+    }
+}
