@@ -67,7 +67,7 @@ impl Reason {
     pub fn advice(self) -> &'static str {
         match self {
             Reason::Delta => {
-                "points with delta temporality are not sent: set the SDK's temporality preference to cumulative, or delta_to_cumulative"
+                "points with delta temporality are not sent: set the SDK's temporality preference to cumulative, or delta_to_cumulative, which adds up all but histograms with convert_histograms_to_nhcb"
             }
             Reason::Temporality => {
                 "points without an aggregation temporality are not sent: correct the sender"

@@ -51,9 +51,8 @@ use crate::encoder::{Encoder, EncoderSettings};
 use crate::transcode::Outcome;
 
 pub(crate) use classify::WRITTEN;
-use classify::came;
 use formats::Formats;
-use lane::{Lane, LaneEnd};
+use lane::{Heard, Lane, LaneEnd, Said};
 use metrics::{Metrics, concurrency_limit};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
 use turns::Turns;
@@ -237,8 +236,10 @@ impl RemoteWriteExporter {
             }
         };
         let mut under_way = JoinSet::new();
-        for lane in pending.lanes.drain(..) {
-            under_way.spawn(lane.send(inner.clone()));
+        let heard: Heard = inner.shards.iter().map(|_| Said::default()).collect();
+        let (first, mut last) = inner.in_order_of_noes(std::mem::take(&mut pending.lanes));
+        for lane in first {
+            under_way.spawn(lane.send(inner.clone(), heard.clone()));
         }
         let mut worst = None;
         let mut hopeless = Vec::new();
@@ -256,6 +257,11 @@ impl RemoteWriteExporter {
                 end => {
                     pending.lanes.push(lane);
                     worst = LaneEnd::worse(worst, end);
+                }
+            }
+            if under_way.is_empty() {
+                for lane in last.drain(..) {
+                    under_way.spawn(lane.send(inner.clone(), heard.clone()));
                 }
             }
         }
@@ -426,15 +432,20 @@ impl Inner {
         lane % self.shards.len()
     }
 
-    /// Sends one body of a lane once, when it is its turn.
-    async fn post(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
-        let turn = shard.turns.take(body.bytes.len()).await;
-        let answer = self.post_now(shard, body).await;
-        turn.end(came(&answer));
-        answer
+    /// The lanes that go first, and those that go when these have ended: the ones that their endpoint said no to more often than to others. So one body
+    /// that it always says no to is not the one that keeps all others from being sent.
+    fn in_order_of_noes(&self, lanes: Vec<Lane>) -> (Vec<Lane>, Vec<Lane>) {
+        let mut fewest = vec![u32::MAX; self.shards.len()];
+        for lane in lanes.iter().filter(|lane| !lane.is_done()) {
+            let fewest = &mut fewest[self.shard_of(lane.number())];
+            *fewest = lane.noes().min(*fewest);
+        }
+        let goes_first = |lane: &Lane| lane.noes() <= fewest[self.shard_of(lane.number())];
+        lanes.into_iter().partition(goes_first)
     }
 
-    async fn post_now(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
+    /// Sends one body of a lane once.
+    async fn post(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
         let mut headers = self.headers.clone();
         formats::put_headers(&mut headers, body.format);
         if let Some(value) = self.credentials.header()? {

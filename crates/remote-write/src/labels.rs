@@ -210,10 +210,11 @@ pub(crate) struct Block {
 /// Plans kept a block: sets of attribute keys in use there at once.
 const MAX_PLANS: usize = 64;
 
-/// A larger plan is not kept: points of so many attributes are rarely alike.
+/// A larger plan, of more than 128 attributes, is not kept: points of so many are rarely alike.
 const MAX_PLAN_SIZE: usize = 512;
 
-/// Plans kept a block are at most so large together, some 64 KiB: that is what they are in use with usual keys.
+/// Plans kept a block are at most so large together: a label of a point counts 4 and takes 40 bytes, and one of the block's may be before it, which
+/// counts 1 and takes 20. So it is some 48 KiB, and 16 for the plans by themselves: what they are in use with usual keys.
 const MAX_PLANS_SIZE: usize = 4096;
 
 impl Block {
@@ -345,9 +346,6 @@ pub(crate) struct Run {
     stop: u32,
 }
 
-/// The number of all runs.
-const RUN_SERIAL: u64 = u64::MAX;
-
 impl Run {
     /// Bytes of the labels.
     #[inline]
@@ -377,6 +375,20 @@ enum Source {
     Point(u32),
 }
 
+/// No attribute's index: there are as many as bytes in a request at most.
+const NOT_OF_POINT: u32 = u32::MAX;
+
+/// A slot that is no run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Own {
+    /// Its index among the slots.
+    pub at: u32,
+    /// The index of its attribute; none, as [`NOT_OF_POINT`], for others.
+    point: u32,
+    /// Bytes of the runs between it and the one before.
+    pub run_bytes: u32,
+}
+
 /// How the labels of a series are laid end to end in order: for one block, one list of attribute keys.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
@@ -386,6 +398,10 @@ pub(crate) struct Plan {
     keys: Box<[NameId]>,
     extra: Extra,
     pub slots: Vec<Slot>,
+    /// The slots that are no runs: what series of the plan may differ in.
+    pub own: Vec<Own>,
+    /// Bytes of the runs after the last of those.
+    pub end_bytes: u32,
     /// The attributes of a data point that have a label in the series.
     pub point: Vec<u32>,
     /// Bytes of all runs.
@@ -405,11 +421,35 @@ impl Plan {
             point: (0..names.len() as u32).collect(),
             ..Self::default()
         }
+        .with_own()
     }
 
-    /// Slots, attributes and keys.
+    /// Slots, those of its own, attributes and keys.
     fn size(&self) -> usize {
-        self.slots.len() + self.point.len() + self.keys.len()
+        self.slots.len() + self.own.len() + self.point.len() + self.keys.len()
+    }
+
+    /// Finds the slots that are no runs.
+    fn with_own(mut self) -> Self {
+        let mut run_bytes = 0;
+        for (at, slot) in (0..).zip(&self.slots) {
+            match slot {
+                Slot::Run(run) => run_bytes += run.len() as u32,
+                slot => self.own.push(Own {
+                    at,
+                    point: match slot {
+                        Slot::Point(index) => *index,
+                        _ => NOT_OF_POINT,
+                    },
+                    run_bytes: std::mem::take(&mut run_bytes),
+                }),
+            }
+        }
+        self.end_bytes = run_bytes;
+        self.own.shrink_to_fit();
+        self.slots.shrink_to_fit();
+        self.point.shrink_to_fit();
+        self
     }
 
     pub fn extra(&self) -> Extra {
@@ -461,10 +501,7 @@ impl Plan {
             id: next_id(),
             keys: keys.into(),
             extra,
-            slots: Vec::new(),
-            point: Vec::new(),
-            run_bytes: 0,
-            run_hash: 0,
+            ..Plan::default()
         };
         for (_, _, source) in sources {
             match source {
@@ -493,7 +530,7 @@ impl Plan {
                 }
             }
         }
-        plan
+        plan.with_own()
     }
 }
 
@@ -541,17 +578,25 @@ impl<'a> SeriesLabels<'a> {
         }
     }
 
-    /// The number of the label in a slot, which no other label has (0: it has none), and the length of its bytes. In two series
-    /// of one plan runs are the same.
+    /// The number of the label in a slot that is no run, which no other label has (0: it has none), and the length of its bytes.
     #[inline]
     pub fn serial_and_len(&self, slot: Slot) -> (u64, usize) {
         match slot {
-            Slot::Run(run) => (RUN_SERIAL, run.len()),
+            Slot::Run(run) => (0, run.len()),
             Slot::Name => (self.name.serial, self.name.encoded.len()),
             Slot::Extra => self
                 .extra
                 .map_or((0, 0), |extra| (extra.serial, extra.encoded.len())),
             Slot::Point(index) => self.point.serial_and_len(index),
+        }
+    }
+
+    /// The same, for one of [`Plan::own`].
+    #[inline]
+    pub fn own_serial_and_len(&self, own: &Own) -> (u64, usize) {
+        match self.point.get(own.point) {
+            Some(known) => known,
+            None => self.serial_and_len(self.plan.slots[own.at as usize]),
         }
     }
 

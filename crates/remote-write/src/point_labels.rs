@@ -4,12 +4,20 @@
 //! an attribute is kept under its bytes, and an attribute that comes again is neither read, checked nor written again. Each
 //! label that is kept has a number of its own, by which others know it without comparing bytes.
 
+mod tails;
+
 use crate::hash;
 use crate::labels::{LabelName, NameId};
+pub(crate) use tails::Sought;
+use tails::Tail;
 
 /// Labels that are kept: what points have in common at one time, and small enough for a core's own cache. Each has one place;
 /// an attribute that is new takes the place of another.
 const RECENT: usize = 1024;
+
+/// Where a label is that one of the last [`NEAR`] points had, one new one in so many takes its place: values that never come again would
+/// otherwise push out those that do, and with each all `tails` that it is in.
+const PUSHED_OUT_BY: u64 = 8;
 
 /// A longer attribute is rarely one that repeats, and would cost memory a place: it is made again each time.
 const MAX_ATTRIBUTE_BYTES: usize = 256;
@@ -36,6 +44,14 @@ struct Recent {
     label: PointLabel,
     /// The point that has it among its labels.
     used_by: u64,
+}
+
+impl Recent {
+    /// Notes that a point has it; whether one of the [`NEAR`] points before that had it too.
+    #[inline]
+    fn use_by(&mut self, point: u64) -> bool {
+        point - std::mem::replace(&mut self.used_by, point) <= NEAR
+    }
 }
 
 /// A label: whose it is and where its bytes are.
@@ -72,6 +88,7 @@ const OWN: u32 = 1 << 31;
 #[derive(Debug, Default)]
 pub(crate) struct PointLabels {
     recent: Vec<Recent>,
+    tails: Vec<Tail>,
     /// Labels that are not kept.
     own: Vec<PointLabel>,
     own_bytes: Vec<u8>,
@@ -81,6 +98,12 @@ pub(crate) struct PointLabels {
     whole: Option<(usize, u64)>,
     point: u64,
     serial: u64,
+    /// New labels that found their place in use, also those that got it all the same.
+    turned_away: u64,
+    /// The same of `tails`.
+    tails_turned_away: u64,
+    #[cfg(test)]
+    pub(crate) tails_found: u64,
     pub hash: u64,
     /// Hashes of those labels, added up, that one of the last [`NEAR`] points had too: what series that are nearly the same have
     /// in common. What
@@ -127,6 +150,7 @@ impl PointLabels {
     /// Forgets all labels that are kept: names have got other ids.
     pub fn forget(&mut self) {
         self.recent.clear();
+        self.tails.clear();
     }
 
     /// Adds the label that was made of an attribute with these bytes before, and says its name.
@@ -138,14 +162,14 @@ impl PointLabels {
         if recent.label.serial == 0 || recent.bytes[..recent.attribute_bytes] != *attribute {
             return None;
         }
-        let last_use = std::mem::replace(&mut recent.used_by, self.point);
+        let is_near = recent.use_by(self.point);
         let PointLabel {
             name, hash, serial, ..
         } = recent.label;
         let len = recent.label.len();
         self.bytes += len;
         self.hash = self.hash.wrapping_add(hash);
-        if self.point - last_use <= NEAR {
+        if is_near {
             self.repeated = self.repeated.wrapping_add(hash);
         }
         self.labels.push(Placed {
@@ -163,8 +187,16 @@ impl PointLabels {
         }
         let place = place_of(attribute);
         let recent = &mut self.recent[place];
-        if attribute.len() > MAX_ATTRIBUTE_BYTES || recent.used_by == self.point {
+        let in_use = recent.label.serial != 0 && self.point - recent.used_by <= NEAR;
+        if attribute.len() > MAX_ATTRIBUTE_BYTES || in_use && recent.used_by == self.point {
             return self.push(id, name, value);
+        }
+        if in_use {
+            // Not by the point's number: the points of a request may come in the same places each time.
+            self.turned_away += 1;
+            if !self.turned_away.is_multiple_of(PUSHED_OUT_BY) {
+                return self.push(id, name, value);
+            }
         }
         recent.bytes.clear();
         recent.bytes.extend_from_slice(attribute);
@@ -280,6 +312,13 @@ impl PointLabels {
         let label = &self.labels[index as usize];
         (label.serial, label.len as usize)
     }
+
+    /// The same; none where there is no such label.
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<(u64, usize)> {
+        let label = self.labels.get(index as usize)?;
+        Some((label.serial, label.len as usize))
+    }
 }
 
 #[inline]
@@ -317,6 +356,32 @@ mod tests {
         assert!(found > RECENT, "{found}");
         labels.forget();
         assert!(labels.add_known(b"value 1").is_none());
+    }
+
+    /// Scenario: requests of eight points each, of which the first two have one attribute each that want the same place.
+    /// Guarantees: the later one gets it in the end, wherever in the request it comes.
+    #[test]
+    fn what_comes_at_the_same_point_of_each_request_is_kept_too() {
+        let name = LabelName::new("route");
+        let values: Vec<String> = (0..=RECENT).map(|n| format!("value {n}")).collect();
+        let pairs = values.iter().enumerate().find_map(|(at, first)| {
+            let same = |later: &&String| place_of(later.as_bytes()) == place_of(first.as_bytes());
+            Some([first, values[at + 1..].iter().find(same)?])
+        });
+        let pair = pairs.unwrap().map(String::as_bytes);
+        let mut labels = PointLabels::default();
+        let mut found = [0; 2];
+        for _ in 0..10 * PUSHED_OUT_BY {
+            for (attribute, found) in pair.into_iter().zip(&mut found) {
+                labels.begin();
+                match labels.add_known(attribute) {
+                    Some(_) => *found += 1,
+                    None => labels.add_new(attribute, NameId::default(), &name, attribute),
+                }
+            }
+            (2..8).for_each(|_| labels.begin());
+        }
+        assert!(found.iter().all(|found| *found > 0), "{found:?}");
     }
 
     /// Scenario: a point with a label of a megabyte and a request's end.

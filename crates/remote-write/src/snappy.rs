@@ -128,10 +128,17 @@ impl Block {
         let (back, mut left) = std::mem::take(&mut self.copy);
         let [low, high] = (back as u16).to_le_bytes();
         let element = |len: usize| [2 | ((len - 1) as u8) << 2, low, high];
-        // What is left after a full element is never too short for one of its own.
-        while left >= MAX_COPY + MIN_COPY {
-            self.out.extend_from_slice(&element(MAX_COPY));
-            left -= MAX_COPY;
+        // What is left after a full element is never too short for one of its own. A series has a dozen.
+        let mut full = (left - MIN_COPY) / MAX_COPY;
+        left -= full * MAX_COPY;
+        if full > 0 {
+            let [a, b, c] = element(MAX_COPY);
+            let four = [a, b, c, a, b, c, a, b, c, a, b, c];
+            while full >= 4 {
+                self.out.extend_from_slice(&four);
+                full -= 4;
+            }
+            self.out.extend_from_slice(&four[..3 * full]);
         }
         if left > MAX_COPY {
             self.out.extend_from_slice(&element(MAX_COPY - MIN_COPY));

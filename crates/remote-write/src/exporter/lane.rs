@@ -4,13 +4,14 @@
 //! half: that is cut again without being sent. So one bad series among n costs itself and at most 2 log2(n) + 1 requests.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sluice_pipeline::Verdict;
 
 use super::Inner;
-use super::classify::{Settled, settled};
+use super::classify::{Settled, came, settled};
 use crate::body::{Body, Written};
 use crate::rewrite::{halves, name_of_first};
 
@@ -33,6 +34,8 @@ pub(super) struct Lane {
     /// Samples that the destination says it has not written.
     unwritten: u64,
     took_any: bool,
+    /// How often a request of it was answered with what holds for all requests.
+    noes: u32,
     /// Series refused while nothing has been taken yet: what is wrong may not be with them.
     suspects: Vec<(Body, String)>,
 }
@@ -44,8 +47,38 @@ struct Work {
     at_fault: Option<String>,
 }
 
+/// What each endpoint said in the attempt under way.
+pub(super) type Heard = Arc<[Said]>;
+
+/// What an endpoint said in one attempt. While it has taken nothing, a no holds for all requests: no lane sends it more in that attempt. Where it takes
+/// others, the no is about one request.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    took: AtomicBool,
+    no: OnceLock<LaneEnd>,
+}
+
+impl Said {
+    fn takes(&self) {
+        self.took.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that holds for all requests.
+    fn says_no(&self, reason: &str) -> bool {
+        self.no.get_or_init(|| LaneEnd::Hold {
+            reason: reason.to_owned(),
+        });
+        self.no().is_some()
+    }
+
+    /// What holds for all requests.
+    fn no(&self) -> Option<&LaneEnd> {
+        self.no.get().filter(|_| !self.took.load(Ordering::Relaxed))
+    }
+}
+
 /// Why a lane stopped before it was done.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) enum LaneEnd {
     Retry {
         after: Option<Duration>,
@@ -98,6 +131,7 @@ impl Lane {
             refused: 0,
             unwritten: 0,
             took_any: false,
+            noes: 0,
             suspects: Vec::new(),
         }
     }
@@ -115,12 +149,22 @@ impl Lane {
         self.took_any
     }
 
+    /// How often a request of it was answered with what holds for all requests: where others were not, it may be about this lane's alone.
+    pub fn noes(&self) -> u32 {
+        self.noes
+    }
+
+    /// Whether there is nothing left to send.
+    pub fn is_done(&self) -> bool {
+        self.work.is_empty()
+    }
+
     /// Sends what there is until it is done or something has to be waited for.
-    pub async fn send(mut self, inner: Arc<Inner>) -> (Self, Option<LaneEnd>) {
+    pub async fn send(mut self, inner: Arc<Inner>, heard: Heard) -> (Self, Option<LaneEnd>) {
         while let Some(work) = self.work.pop_front() {
             let end = match work.at_fault {
                 Some(reason) if work.body.written.series > 1 => self.search(work.body, reason, &inner),
-                _ => self.post(work, &inner).await,
+                _ => self.post(work, &inner, &heard).await,
             };
             if end.is_some() {
                 return (self, end);
@@ -155,8 +199,9 @@ impl Lane {
         }
     }
 
-    async fn post(&mut self, mut work: Work, inner: &Inner) -> Option<LaneEnd> {
-        let shard = &inner.shards[inner.shard_of(self.number)];
+    async fn post(&mut self, mut work: Work, inner: &Inner, heard: &Heard) -> Option<LaneEnd> {
+        let shard = inner.shard_of(self.number);
+        let (shard, said) = (&inner.shards[shard], &heard[shard]);
         if let Some(body) = shard.formats.fit(&work.body) {
             self.left_out(work.body.written, body.written, inner);
             if body.written.series == 0 {
@@ -166,7 +211,28 @@ impl Lane {
         }
         let Body { format, written, .. } = work.body;
         let proven = shard.formats.is_proven(format);
-        match settled(inner.post(shard, &work.body).await, format, written, proven) {
+        let turn = shard.turns.take(work.body.bytes.len()).await;
+        if let Some(end) = said.no() {
+            self.work.push_front(work);
+            return Some(end.clone());
+        }
+        let answer = inner.post(shard, &work.body).await;
+        let came = came(&answer);
+        let settled = settled(answer, format, written, proven);
+        // Before the turn ends: whoever has the next one is to know.
+        let is_no = match &settled {
+            Settled::Hold { reason } => {
+                self.noes += 1;
+                said.says_no(reason)
+            }
+            Settled::Taken | Settled::InPart { .. } => {
+                said.takes();
+                false
+            }
+            _ => false,
+        };
+        turn.end(came, is_no);
+        match settled {
             Settled::Taken => {
                 self.took(inner);
                 shard.formats.prove(format);

@@ -22,6 +22,8 @@ use super::*;
 use crate::body::{Format, Written};
 use crate::decode::each_series;
 
+mod said_no;
+
 /// What a destination has been sent, and what it took.
 #[derive(Debug, Default)]
 struct Seen {

@@ -1,8 +1,10 @@
 //! Waiting for a turn at an endpoint.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 use sluice_telemetry::Gauge;
-use tokio::sync::Notify;
+use tokio::sync::{MutexGuard, Notify};
 use tokio::time::Instant;
 
 use super::concurrency::{Came, Concurrency, Request};
@@ -14,6 +16,8 @@ pub(super) struct Turns {
     /// The first of those that wait has it: turns are in the order in which they were asked for.
     first: tokio::sync::Mutex<()>,
     changed: Notify,
+    /// The endpoint said no to all requests: the next one is alone until it is answered.
+    next_is_alone: AtomicBool,
     limit: Gauge,
 }
 
@@ -23,6 +27,7 @@ pub(super) struct Turn<'t> {
     turns: &'t Turns,
     request: Request,
     came: Came,
+    _alone: Option<MutexGuard<'t, ()>>,
 }
 
 impl Turns {
@@ -34,13 +39,14 @@ impl Turns {
             concurrency: Mutex::new(concurrency),
             first: tokio::sync::Mutex::new(()),
             changed: Notify::new(),
+            next_is_alone: AtomicBool::new(false),
             limit,
         }
     }
 
     /// Waits until a request with a body of so many bytes may be sent.
     pub async fn take(&self, bytes: usize) -> Turn<'_> {
-        let _first = self.first.lock().await;
+        let first = self.first.lock().await;
         loop {
             let changed = self.changed.notified();
             let begun = self.concurrency.lock().begin(bytes, Instant::now());
@@ -49,6 +55,7 @@ impl Turns {
                     turns: self,
                     request,
                     came: Came::Nothing,
+                    _alone: self.next_is_alone.load(Ordering::Relaxed).then_some(first),
                 };
             }
             changed.await;
@@ -57,9 +64,10 @@ impl Turns {
 }
 
 impl Turn<'_> {
-    /// Ends it, and says what came of it.
-    pub fn end(mut self, came: Came) {
+    /// Ends it, and says what came of it; `is_no` says that every request would get the same now.
+    pub fn end(mut self, came: Came, is_no: bool) {
         self.came = came;
+        self.turns.next_is_alone.store(is_no, Ordering::Relaxed);
     }
 }
 

@@ -15,14 +15,14 @@ fn plan(names: &mut Names, first: usize, attributes: usize) -> (Vec<NameId>, Pla
 fn plans_that_are_kept_are_bounded() {
     let mut names = Names::verbatim();
     let mut block = Block::new(Vec::new());
-    for attributes in [1, 20, 170, 171, 10_000] {
+    for attributes in [1, 20, 128, 129, 10_000] {
         let (keys, plan) = plan(&mut names, 0, attributes);
         match block.keep_plan(plan) {
             Ok(at) => {
-                assert!(attributes < 171);
+                assert!(attributes < 129);
                 assert_eq!(block.find_plan(&keys, Extra::None), Some(at));
             }
-            Err(plan) => assert!(attributes >= 171 && plan.slots.len() == attributes),
+            Err(plan) => assert!(attributes >= 129 && plan.slots.len() == attributes),
         }
     }
     for (first, attributes) in (0..1000).map(|n| (n, 1 + n % 100)) {

@@ -6,7 +6,8 @@ use crate::labels::{Block, NameId, Names, Plan};
 /// takes the place of another.
 const PLACES: usize = 1024;
 
-/// Series of more labels have a plan for as long as they are written: a plan takes 28 bytes a label, so that all are 7 MiB at most.
+/// Series of more labels have a plan for as long as they are written: a plan takes 40 bytes a label, so that all are 10 MiB at
+/// most; of labels that are the same for all series there are few, at 20 bytes each that stands between.
 const MAX_LABELS: usize = 256;
 
 #[derive(Debug, Default)]

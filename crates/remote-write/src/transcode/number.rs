@@ -68,6 +68,10 @@ impl Context<'_> {
             // The fields that nearly all points consist of, before the search for what else there can be.
             while let Some((key, tail)) = rest.split_first() {
                 if *key == ATTRIBUTE_KEY {
+                    if attributes.ends_as_known(rest, self.reader) {
+                        rest = &[];
+                        break;
+                    }
                     let Some((raw, tail)) = short_field(tail) else {
                         break;
                     };
@@ -87,6 +91,9 @@ impl Context<'_> {
                     _ => break,
                 }
                 rest = tail;
+            }
+            if rest.is_empty() {
+                attributes.end(self.reader);
             }
             for field in Fields::of(rest) {
                 match field.number {

@@ -1,10 +1,10 @@
 //! The labels of a data point.
 
-use sluice_wire::{KeyValue, Value};
+use sluice_wire::{Fields, KeyValue, Value};
 
 use super::blocks::Blocks;
 use crate::labels::{Extra, METRIC_NAME, NameId, Names, Plan};
-use crate::point_labels::PointLabels;
+use crate::point_labels::{PointLabels, Sought};
 use crate::text::put_value;
 
 /// Makes labels of the attributes of data points.
@@ -22,10 +22,17 @@ pub(super) struct PointReader {
     irregular: Plan,
 }
 
+/// Attributes before those that are looked for together: one that tells a series from all others mostly comes first, where there is one.
+const BEFORE_TAIL: usize = 1;
+
 /// The attributes of the point being read; lives as long as the request's bytes.
 #[derive(Debug, Default)]
 pub(super) struct Attributes<'a> {
     raw: Vec<&'a [u8]>,
+    /// Fields of the point that come after those: attributes that are known together.
+    tail: &'a [u8],
+    /// What was looked for and may be kept.
+    sought: Option<Sought<'a>>,
 }
 
 /// Where the plan of a point is.
@@ -44,14 +51,55 @@ impl<'a> Attributes<'a> {
     #[inline]
     pub fn clear(&mut self, reader: &mut PointReader) {
         self.raw.clear();
+        self.tail = &[];
+        self.sought = None;
         reader.begin();
+    }
+
+    /// Adds all attributes from here to the end of the point where they are known together; false where they have to be added one by one.
+    #[inline]
+    pub fn ends_as_known(&mut self, rest: &'a [u8], reader: &mut PointReader) -> bool {
+        self.raw.len() == BEFORE_TAIL && self.find_tail(rest, reader)
+    }
+
+    fn find_tail(&mut self, rest: &'a [u8], reader: &mut PointReader) -> bool {
+        match reader.labels.add_tail(rest, &mut reader.names) {
+            Ok(()) => self.tail = rest,
+            Err(sought) => self.sought = sought,
+        }
+        !self.tail.is_empty()
+    }
+
+    /// Ends the attributes of a point of which all fields were read one by one, the last of them of less than 128 bytes.
+    #[inline]
+    pub fn end(&mut self, reader: &mut PointReader) {
+        if let Some(sought) = self.sought {
+            self.keep_tail(&sought, reader);
+        }
+    }
+
+    fn keep_tail(&mut self, sought: &Sought<'_>, reader: &mut PointReader) {
+        // Key and length are a byte each: where that is all, there is nothing else between.
+        let attributes = self.raw[BEFORE_TAIL..].iter();
+        let bytes: usize = attributes.map(|raw| raw.len() + 2).sum();
+        if bytes == sought.len() && !reader.is_irregular {
+            reader.labels.keep_tail(sought, &reader.names[BEFORE_TAIL..]);
+        }
+    }
+
+    /// Each as a `KeyValue` message.
+    fn each(&self) -> impl Iterator<Item = &'a [u8]> {
+        let tail = Fields::of(self.tail).filter_map(|field| field.bytes());
+        self.raw.iter().copied().chain(tail)
     }
 
     /// Adds the attribute that a `KeyValue` message is.
     #[inline]
     pub fn push(&mut self, raw: &'a [u8], names: &mut Names, reader: &mut PointReader) {
         self.raw.push(raw);
-        reader.push(raw, names);
+        if !reader.push(raw, names) {
+            self.sought = None;
+        }
     }
 }
 
@@ -118,13 +166,16 @@ impl PointReader {
         self.labels.begin();
     }
 
+    /// Adds the label of an attribute; whether that was known.
     // As `add_known`, which is most of it.
     #[inline(always)]
-    fn push(&mut self, raw: &[u8], names: &mut Names) {
-        match self.labels.add_known(raw).or_else(|| self.make_label(raw, names)) {
+    fn push(&mut self, raw: &[u8], names: &mut Names) -> bool {
+        let known = self.labels.add_known(raw);
+        match known.or_else(|| self.make_label(raw, names)) {
             Some(name) => self.names.push(name),
             None => self.is_irregular = true,
         }
+        known.is_some()
     }
 
     /// Makes and adds the label for an attribute, and says its name; `None` where it does not make one by itself.
@@ -211,7 +262,7 @@ impl PointReader {
     ) -> Result<PlanAt, NoName> {
         // By key, so that values which come together do so in the same order whatever order they were sent in.
         let mut sorted: Vec<(&str, String, u32)> = Vec::new();
-        for (index, raw) in attributes.raw.iter().enumerate() {
+        for (index, raw) in attributes.each().enumerate() {
             let attribute = KeyValue::parse(raw);
             if attribute.key() != METRIC_NAME {
                 let mut value = String::new();

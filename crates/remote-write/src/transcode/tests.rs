@@ -14,6 +14,8 @@ use crate::labels::METRIC_NAME;
 use crate::names::Strategy;
 use crate::rewrite::{converted, halves};
 
+mod tails;
+
 /// Keeps what it is given: labels, and bits and time of floats.
 #[derive(Default)]
 struct Kept(Vec<(String, u64, i64)>);

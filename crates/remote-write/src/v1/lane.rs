@@ -50,8 +50,17 @@ struct Series {
     plan: u64,
     /// [`PointLabels::repeated`](crate::point_labels::PointLabels::repeated).
     repeated: u64,
-    /// Of each slot of its plan.
-    labels: Vec<Seen>,
+    /// Where its labels begin. They are in one piece.
+    position: u64,
+    /// Of each slot of its plan that is no run.
+    labels: Vec<OwnLabel>,
+}
+
+/// A label that a series has.
+#[derive(Debug, Clone, Copy)]
+struct OwnLabel {
+    serial: u64,
+    len: usize,
 }
 
 /// The last series of a plan.
@@ -61,7 +70,7 @@ struct Last {
     plan: u64,
     /// Where it is remembered.
     at: usize,
-    /// Of each slot a label that stands in the body: the last one that was written byte by byte, or that of the first series.
+    /// Of each slot that is no run a label that stands in the body: the last one that was written byte by byte, or that of the first series.
     new: Vec<New>,
 }
 
@@ -223,18 +232,15 @@ impl<W: Writer> Lane<W> {
         }
         let last_at = std::mem::replace(&mut last.at, at);
         let position = self.body.position();
-        let is_near = |series: &Series| {
-            series
-                .labels
-                .first()
-                .is_some_and(|label| position - label.position <= MAX_OFFSET)
-        };
         let alike = &self.alike[at];
         let same_plan = alike.plan == plan;
-        if !same_plan || alike.repeated != repeated || !is_near(alike) {
+        if !same_plan || alike.repeated != repeated || position - alike.position > MAX_OFFSET {
             // Like the last one, then, with which it has less in common.
             match self.alike.get_disjoint_mut([at, last_at]) {
-                Ok([alike, last]) if last.plan == plan => alike.labels.clone_from(&last.labels),
+                Ok([alike, last]) if last.plan == plan => {
+                    alike.position = last.position;
+                    alike.labels.clone_from(&last.labels);
+                }
                 Err(_) if same_plan => {}
                 _ => return self.put_anew(labels, at),
             }
@@ -246,41 +252,49 @@ impl<W: Writer> Lane<W> {
 
     /// Repeats the series at `at` as far as it is the same, in one piece where nothing else is between.
     fn put_like(&mut self, labels: &SeriesLabels<'_>, at: usize) {
-        let slots = &labels.plan.slots[..];
-        let mut position = self.body.position();
-        let mut next = 0;
-        while next < slots.len() {
-            let (first, begun) = (next, position);
-            let alike = &mut self.alike[at].labels[next..];
-            let from = alike.first().map_or(0, |label| label.position);
-            for (slot, label) in slots[next..].iter().zip(alike) {
-                let (serial, len) = labels.serial_and_len(*slot);
-                if serial != label.serial || serial == 0 {
-                    break;
-                }
-                label.position = position;
-                position += len as u64;
-                next += 1;
+        let plan = labels.plan;
+        let begun = self.body.position();
+        // What is the same begins here in the series before, and is so long.
+        let series = &mut self.alike[at];
+        let mut from = std::mem::replace(&mut series.position, begun);
+        let mut before = std::mem::take(&mut series.labels);
+        let (mut same, mut first) = (0, 0);
+        for (index, (own, before)) in plan.own.iter().zip(&mut before).enumerate() {
+            same += own.run_bytes as usize;
+            let (serial, len) = labels.own_serial_and_len(own);
+            if serial == before.serial && serial != 0 {
+                same += len;
+                continue;
             }
-            if next > first && !self.body.again((position - begun) as usize, from) {
-                put_slots(&mut self.body, &mut self.places, labels, first..next);
-            }
-            if let Some(slot) = slots.get(next) {
-                self.put_other(labels, *slot, next, at);
-                position = self.body.position();
-                next += 1;
-            }
+            let before = std::mem::replace(before, OwnLabel { serial, len });
+            self.put_same(labels, same, from, first..own.at as usize);
+            self.put_other(labels, plan.slots[own.at as usize], index, (serial, len));
+            from += (same + before.len) as u64;
+            (same, first) = (0, own.at as usize + 1);
+        }
+        same += plan.end_bytes as usize;
+        self.put_same(labels, same, from, first..plan.slots.len());
+        self.alike[at].labels = before;
+    }
+
+    /// Writes these slots as a repeat of the `len` bytes at `from`, as which they are the same.
+    #[inline]
+    fn put_same(&mut self, labels: &SeriesLabels<'_>, len: usize, from: u64, slots: std::ops::Range<usize>) {
+        if len > 0 && !self.body.again(len, from) {
+            put_slots(&mut self.body, &mut self.places, labels, slots);
         }
     }
 
-    /// Writes a label that the series at `at` has not got: as a repeat where it stands elsewhere, or as far as the last one like it
-    /// begins with the same bytes.
-    fn put_other(&mut self, labels: &SeriesLabels<'_>, slot: Slot, index: usize, at: usize) {
+    /// Writes a label that the series it is written like has not got: as a repeat where it stands elsewhere, or as far as the last one
+    /// like it begins with the same bytes.
+    fn put_other(
+        &mut self,
+        labels: &SeriesLabels<'_>,
+        slot: Slot,
+        index: usize,
+        (serial, len): (u64, usize),
+    ) {
         let position = self.body.position();
-        let (serial, len) = labels.serial_and_len(slot);
-        if let Some(label) = self.alike[at].labels.get_mut(index) {
-            *label = Seen { serial, position };
-        }
         if self.put_seen(serial, len) {
             return;
         }
@@ -318,23 +332,23 @@ impl<W: Writer> Lane<W> {
         let series = &mut self.alike[at];
         if is_kept {
             (last.plan, last.at) = (plan.id, at);
-            last.new.resize_with(plan.slots.len(), New::default);
+            last.new.resize_with(plan.own.len(), New::default);
             (series.plan, series.repeated) = (plan.id, labels.point.repeated);
+            series.position = self.body.position();
             series.labels.clear();
         }
-        for (index, slot) in plan.slots.iter().enumerate() {
-            let position = self.body.position();
-            let (serial, len) = labels.serial_and_len(*slot);
-            if is_kept {
-                self.alike[at].labels.push(Seen { serial, position });
-            }
+        for slot in &plan.slots {
             if let Slot::Run(run) = slot {
                 put_run(&mut self.body, &mut self.places, labels, *run);
                 continue;
             }
+            let position = self.body.position();
+            let (serial, len) = labels.serial_and_len(*slot);
             let bytes = labels.slot(*slot);
             if is_kept {
-                self.last[last_of(plan)].new[index].note(bytes, position);
+                let series = &mut self.alike[at];
+                self.last[last_of(plan)].new[series.labels.len()].note(bytes, position);
+                series.labels.push(OwnLabel { serial, len });
             }
             if !self.put_seen(serial, len) {
                 self.body.put(bytes);
@@ -440,7 +454,7 @@ mod tests {
         let series = lane
             .alike
             .iter()
-            .map(|series| size_of::<Seen>() * series.labels.capacity());
+            .map(|series| size_of::<OwnLabel>() * series.labels.capacity());
         let last = lane.last.iter().map(|last| {
             let new = last.new.iter().map(|new| new.bytes.capacity());
             size_of::<New>() * last.new.capacity() + new.sum::<usize>()
