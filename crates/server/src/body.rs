@@ -31,13 +31,15 @@ const STALL_GRACE: Duration = Duration::from_secs(1);
 /// body is through in four minutes, which nobody else should wait for.
 const PRESSED_BYTES_PER_SEC: u64 = 256 << 10;
 
-/// A body that inflates to an unknown size is first given this multiple of its compressed size, and
-/// that multiple again while it is not enough.
+/// A body that inflates to an unknown size is first given this multiple of its compressed size, and one that inflates to more than it was given
+/// that multiple of the larger of both.
 const GUESSED_RATIO: u64 = 8;
 
-/// The largest guess after the first. Beyond, the content is counted: guesses that are too large take the budget from others, and
-/// most of the time of inflating goes into touching the memory. Ordinary requests of a Collector are below.
+/// The largest guess after the first, also as a part of the budget. Beyond, and while others wait for memory, the content is counted: guesses that
+/// are too large take the budget from others, or never fit, and most of the time of inflating goes into touching the memory. Ordinary
+/// requests of a Collector are below.
 const LARGEST_GUESS: u64 = 8 << 20;
+const LARGEST_GUESS_PART: u64 = 16;
 
 /// Spare capacity above one part in this many of a body is given back rather than kept and charged.
 const SPARE_CAPACITY: usize = 4;
@@ -231,8 +233,10 @@ async fn finish(
             Err(InflateError::Larger(_)) => {
                 // More than it declared, or nothing was declared: once more with more, after what was
                 // reserved is given back, so that no two such bodies wait for each other.
+                visit.give_back(&mut room, 0);
                 drop(room);
-                let most = limits.max_bytes.min(visit.gate().budget().largest());
+                let budget = visit.gate().budget();
+                let most = limits.max_bytes.min(budget.largest());
                 let too_large = |visit: &Visit<'_>| match most < limits.max_bytes {
                     true => visit.gate().never_fits(most + 1),
                     false => limits.too_large("after decompression"),
@@ -240,8 +244,9 @@ async fn finish(
                 if cap >= most {
                     return Err(too_large(visit));
                 }
-                let next = cap.saturating_mul(GUESSED_RATIO).clamp(1, most);
-                is_counted = next > LARGEST_GUESS;
+                let next = cap.max(wire_bytes).saturating_mul(GUESSED_RATIO).clamp(1, most);
+                let largest_guess = LARGEST_GUESS.min(budget.usage().capacity / LARGEST_GUESS_PART);
+                is_counted = budget.is_contended() || next > largest_guess;
                 cap = match is_counted {
                     false => next,
                     true => match count(encoding, &raw, most, visit).await? {
@@ -258,8 +263,8 @@ async fn finish(
     }
 }
 
-/// Counts what a body holds, in its turn: what is behind it may be any number of bodies that inflate to as much as there may be, and nothing is
-/// reserved for that.
+/// Counts what a body holds, in its turn, and refuses it when it would wait too long for that: any number of bodies may want to be counted that inflate
+/// to as much as there may be, and nothing is reserved for it.
 async fn count(
     encoding: Encoding,
     raw: &[u8],
@@ -272,7 +277,7 @@ async fn count(
         Some(counted) => Ok(counted),
         None => Err(visit.gate().busy(
             raw.len() as u64,
-            "too many bodies are to be inflated that do not say how large they are; retry later".into(),
+            "too many bodies that do not say how large they are wait to be inflated; retry later".into(),
             "memory",
         )),
     }

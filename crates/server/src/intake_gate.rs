@@ -152,7 +152,7 @@ impl Visit<'_> {
         self.patience
     }
 
-    /// What `work` comes to, if it ends while this request may still wait; its time is taken off that.
+    /// What `work` comes to, if it begins while this request may still wait; its time is taken off that.
     pub(crate) async fn within_patience<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         let began = Instant::now();
         let done = tokio::time::timeout(self.patience, work).await;

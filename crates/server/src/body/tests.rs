@@ -404,3 +404,41 @@ async fn bodies_without_a_size_are_counted() {
     assert!(matches!(refused, Err(Refusal::TooLarge(_))), "{refused:?}");
     assert_eq!(gate.usage().used, 0);
 }
+
+/// Scenario: a budget of 8 MiB; a zstd body without a content size that holds nine times what it takes, and gzip of a large and a small member,
+/// whose trailer is the small one's.
+/// Guarantees: both are received: a guess that never fits is not waited for.
+#[tokio::test(start_paused = true)]
+async fn guesses_fit_small_budgets() {
+    let large = content(130_000, 1_100_000);
+    let zstd = zstd::stream::encode_all(&large[..], 1).unwrap();
+    let gzip = [
+        &compressed(Encoding::Gzip, &large)[..],
+        &compressed(Encoding::Gzip, b"small"),
+    ]
+    .concat();
+    for (encoding, wire, size) in [
+        (Encoding::Zstd, zstd, large.len()),
+        (Encoding::Gzip, gzip, large.len() + 5),
+    ] {
+        let gate = Gate::new(
+            Budget::new(8 << 20),
+            Duration::from_secs(5),
+            &Registry::default(),
+            1,
+        );
+        let mut body = Full::new(Bytes::from(wire));
+        let mut visit = gate.visit();
+        let received = receive(
+            &mut body,
+            None,
+            plain(encoding),
+            &mut visit,
+            &BodyLimits::default(),
+        )
+        .await;
+        let received = received.unwrap();
+        assert_eq!(received.body.len(), size, "{encoding}");
+        assert_eq!(gate.usage().used, received.permit.bytes(), "{encoding}");
+    }
+}
