@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use sluice_client::{Compression, compress};
 use sluice_journal::{Cost, CursorSpec, Durability, Journal, Limits, OnFull, Settled};
 use sluice_loadgen::{Signal, Spec};
-use sluice_payload::{Encoding, Payload, TenantId, WireFormat};
+use sluice_payload::{Encoding, Payload};
 use sluice_telemetry::{Account, DropReason, Registry};
 use sluice_wire::{Depth, Kind, validate};
 use sluice_workloads::{BatchPath, request, requests};
@@ -196,16 +196,11 @@ fn counters(c: &mut Criterion<CpuTime>) {
     };
     let (journal, mut cursors) = Journal::memory("bench", vec![cursor]);
     let mut cursor = cursors.remove(0);
-    let payload = std::sync::Arc::new(Payload {
-        signal: sluice_payload::Signal::Metrics,
-        body: Bytes::from_static(b"nobody looks inside"),
-        wire_format: WireFormat::Otlp,
-        frame: None,
-        items: 500,
-        tenant: TenantId::DEFAULT,
-        received_at: Instant::now(),
-        permit: None,
-    });
+    let payload = std::sync::Arc::new(Payload::uncharged(
+        sluice_payload::Signal::Metrics,
+        Bytes::from_static(b"nobody looks inside"),
+        500,
+    ));
     let cost = Cost {
         requests: 1,
         items: payload.items,

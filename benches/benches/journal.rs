@@ -15,7 +15,7 @@ use sluice_journal::{
     Cursor, CursorSpec, DiskSettings, Durability, Journal, Limits, OnFull, Settled, SyncPolicy,
 };
 use sluice_loadgen::{Generator, Signal, Spec};
-use sluice_payload::{Payload, TenantId, Tenants, WireFormat};
+use sluice_payload::{Payload, Tenants};
 use tokio::runtime::{Builder, Runtime};
 
 /// A usual request of an SDK: some 8 KB.
@@ -34,16 +34,8 @@ fn body() -> Bytes {
 }
 
 fn payload(body: &Bytes) -> Arc<Payload> {
-    Arc::new(Payload {
-        signal: sluice_payload::Signal::Logs,
-        body: body.clone(),
-        wire_format: WireFormat::Otlp,
-        frame: None,
-        items: ITEMS.into(),
-        tenant: TenantId::DEFAULT,
-        received_at: Instant::now(),
-        permit: None,
-    })
+    let signal = sluice_payload::Signal::Logs;
+    Arc::new(Payload::uncharged(signal, body.clone(), ITEMS.into()))
 }
 
 fn open(directory: &std::path::Path, sync: SyncPolicy) -> (Journal, Cursor) {

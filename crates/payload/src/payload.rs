@@ -38,6 +38,20 @@ pub struct Payload {
 }
 
 impl Payload {
+    /// An OTLP request of the default tenant, complete now, that is in no budget: what tests and benches send.
+    pub fn uncharged(signal: Signal, body: Bytes, items: u64) -> Self {
+        Self {
+            signal,
+            wire_format: WireFormat::Otlp,
+            body,
+            frame: None,
+            items,
+            tenant: TenantId::DEFAULT,
+            received_at: Instant::now(),
+            permit: None,
+        }
+    }
+
     /// Bytes of memory this payload retains, as charged to the budget.
     pub fn retained_bytes(&self) -> u64 {
         match &self.permit {

@@ -34,9 +34,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::batcher::{BatchSettings, Batcher, Tracked};
+use crate::batcher::{BatchSettings, Batcher};
 use crate::gate::{Gate, Pass};
 use crate::retry::RetrySettings;
+use crate::tracked::Tracked;
 use crate::window::Window;
 use crate::{Blame, Exporter, Sent, Verdict};
 
@@ -80,6 +81,8 @@ struct Delivery {
     gate_changed: Notify,
     window: Mutex<Window>,
     window_changed: Notify,
+    /// When a batch was delivered last.
+    delivered: Mutex<Option<Instant>>,
     jitter: Jitter,
     metrics: DeliveryMetrics,
 }
@@ -136,6 +139,7 @@ pub async fn deliver(
         gate: Mutex::new(Gate::new()),
         gate_changed: Notify::new(),
         window_changed: Notify::new(),
+        delivered: Mutex::new(None),
         jitter: Jitter::new(RandomState::new().build_hasher().finish()),
         metrics,
     });
@@ -322,6 +326,7 @@ impl Delivery {
             };
             match verdict {
                 Verdict::Delivered { rejected, message } => {
+                    *self.delivered.lock() = Some(Instant::now());
                     self.destination_accepted();
                     self.settle_delivered(&tracked, rejected, message).await;
                     return;
@@ -353,6 +358,16 @@ impl Delivery {
                         );
                     }
                     tracked.tries.retries = retries.saturating_add(1);
+                    let delivered = *self.delivered.lock();
+                    if tracked.tries.fails(Instant::now(), delivered) {
+                        tracing::error!(
+                            exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(),
+                            first_number = tracked.sources.first().map(|source| source.seq), reason,
+                            "a batch fails again and again while others are delivered; it is tried for ever, and keeps its place among the requests \
+                             under way and its segment of the journal: mend what refuses it, or set retry_on_failure.max_elapsed_time; \
+                             sluice journal export writes out what waits"
+                        );
+                    }
                     let wait = async {
                         match &tracked.to {
                             Some(owner) => drop(tokio::time::timeout(delay, owner.moved()).await),

@@ -17,6 +17,7 @@ mod intake;
 mod retry;
 mod ring;
 mod routed;
+mod tracked;
 mod window;
 
 pub use balanced::{Balance, Balanced};

@@ -92,8 +92,15 @@ impl Activity {
     }
 
     fn read_some(&self) {
-        if self.first_byte.load(Ordering::Relaxed) == NONE && self.requests.load(Ordering::Relaxed) == 0 {
-            self.first_byte.store(self.millis(), Ordering::Relaxed);
+        if self.first_byte.load(Ordering::Relaxed) != NONE || self.requests.load(Ordering::Relaxed) > 0 {
+            return;
+        }
+        let now = self.millis();
+        // What comes behind the answer of a refused request is its body for as long as that is read, and no head that is never finished.
+        let is_body = self.refused.load(Ordering::Relaxed)
+            && now < self.idle_since.load(Ordering::Relaxed) + DRAIN_TIME.as_millis() as u64;
+        if !is_body {
+            self.first_byte.store(now, Ordering::Relaxed);
         }
     }
 

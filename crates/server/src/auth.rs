@@ -7,6 +7,9 @@ use base64::Engine;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
+mod token_file;
+pub use token_file::TokenFile;
+
 /// No or wrong credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unauthorized {
@@ -88,6 +91,7 @@ pub struct BearerAuth {
     header: http::HeaderName,
     scheme: String,
     tokens: Vec<NamedToken>,
+    file: Option<TokenFile>,
 }
 
 impl std::fmt::Debug for BearerAuth {
@@ -103,7 +107,14 @@ impl BearerAuth {
             header,
             scheme: scheme.to_ascii_lowercase(),
             tokens: tokens.into_iter().map(|token| (token, None)).collect(),
+            file: None,
         }
+    }
+
+    /// The same, and the tokens in `file` too.
+    pub fn with_file(mut self, file: TokenFile) -> Self {
+        self.file = Some(file);
+        self
     }
 
     /// The same, and these tokens too, each with the name of who has it.
@@ -132,6 +143,7 @@ impl Authenticator for BearerAuth {
         let is_it = |(known, _): &&NamedToken| same(known.as_bytes(), token.as_bytes());
         match self.tokens.iter().find(is_it) {
             Some((_, name)) => Ok(name.clone()),
+            None if self.file.as_ref().is_some_and(|file| file.has(token)) => Ok(None),
             None => Err(deny("the token is not known".into())),
         }
     }

@@ -41,6 +41,9 @@ const GUESSED_RATIO: u64 = 8;
 const LARGEST_GUESS: u64 = 8 << 20;
 const LARGEST_GUESS_PART: u64 = 16;
 
+/// Counting what a body holds has so long, however little of its patience the request has left: it is work, and no wait.
+const LEAST_COUNTING: Duration = Duration::from_secs(1);
+
 /// Spare capacity above one part in this many of a body is given back rather than kept and charged.
 const SPARE_CAPACITY: usize = 4;
 
@@ -249,7 +252,7 @@ async fn finish(
                 is_counted = budget.is_contended() || next > largest_guess;
                 cap = match is_counted {
                     false => next,
-                    true => match count(encoding, &raw, most, visit).await? {
+                    true => match count(encoding, &raw, most, LEAST_COUNTING, visit).await? {
                         Ok(size) => size,
                         Err(InflateError::Larger(_)) => return Err(too_large(visit)),
                         Err(error) => return Err(Refusal::Broken(error.to_string())),
@@ -263,24 +266,27 @@ async fn finish(
     }
 }
 
-/// Counts what a body holds, in its turn, and refuses it when it would wait too long for that: any number of bodies may want to be counted that inflate
-/// to as much as there may be, and nothing is reserved for it.
+/// Counts what a body holds, in its turn, and refuses it when it would wait too long for that, or take longer than the request's patience and `least`:
+/// any number of bodies may want to be counted that inflate to as much as there may be, and nothing is reserved for it.
 async fn count(
     encoding: Encoding,
     raw: &[u8],
     most: u64,
+    least: Duration,
     visit: &mut Visit<'_>,
 ) -> Result<Result<u64, InflateError>, Refusal> {
     visit.take_turn(most).await;
-    let counted = heavy(most as usize, || counted_size(encoding, raw, most));
-    match visit.within_patience(counted).await {
-        Some(counted) => Ok(counted),
-        None => Err(visit.gate().busy(
-            raw.len() as u64,
-            "too many bodies that do not say how large they are wait to be inflated; retry later".into(),
-            "memory",
-        )),
-    }
+    let give_up = Instant::now() + visit.patience().max(least);
+    let may_go_on = || Instant::now() < give_up;
+    let counted = heavy(most as usize, || counted_size(encoding, raw, most, &may_go_on));
+    let message = match visit.within_patience(counted).await {
+        Some(Err(InflateError::OutOfTime)) => {
+            "the body does not say how large it is, and counting took too long; retry later, or send its size"
+        }
+        Some(counted) => return Ok(counted),
+        None => "too many bodies that do not say how large they are wait to be inflated; retry later",
+    };
+    Err(visit.gate().busy(raw.len() as u64, message.into(), "memory"))
 }
 
 /// Runs work over `bytes` bytes, aside when it is much. As much of that goes on at once as there are cores: more

@@ -22,7 +22,7 @@ mod tenancy;
 mod tls;
 mod turns;
 
-pub use auth::{Authenticator, BasicAuth, BearerAuth, Unauthorized, Verify};
+pub use auth::{Authenticator, BasicAuth, BearerAuth, TokenFile, Unauthorized, Verify};
 pub use body::{BodyLimits, Coding, Compressed, Received, aside, collect_framed, drain, heavy, receive};
 pub use connection::{ConnectionSettings, Listener, Peer, Serve};
 pub use endpoint::{BindError, bind};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
-use sluice_payload::{Payload, Signal, TenantId, Tenants, WireFormat};
+use sluice_payload::{Payload, Signal, Tenants};
 use sluice_telemetry::DropReason;
 
 use super::segment::SegmentId;
@@ -87,16 +87,7 @@ pub(super) fn settle(journal: &Journal, seq: u64) {
 
 /// Appends the payload of one item with this id, and lets the writer have a turn.
 pub(super) fn append(journal: &Journal, id: u64) {
-    let payload = Payload {
-        signal: Signal::Logs,
-        body: body(id),
-        wire_format: WireFormat::Otlp,
-        frame: None,
-        items: 1,
-        tenant: TenantId::DEFAULT,
-        received_at: std::time::Instant::now(),
-        permit: None,
-    };
+    let payload = Payload::uncharged(Signal::Logs, body(id), 1);
     let space = journal.try_reserve(journal.cost(&payload)).unwrap();
     let _ = journal.append(space, Arc::new(payload), None, Durability::Synced);
     journal.turn();

@@ -190,7 +190,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use bytes::Bytes;
-    use sluice_payload::{Signal, TenantId, Tenants, WireFormat};
+    use sluice_payload::{Signal, Tenants};
 
     use super::*;
     use crate::Filesystem;
@@ -214,16 +214,7 @@ mod tests {
     }
 
     fn payload(text: &str) -> Payload {
-        Payload {
-            signal: Signal::Logs,
-            body: Bytes::copy_from_slice(text.as_bytes()),
-            wire_format: WireFormat::Otlp,
-            frame: None,
-            items: 2,
-            tenant: TenantId::DEFAULT,
-            received_at: std::time::Instant::now(),
-            permit: None,
-        }
+        Payload::uncharged(Signal::Logs, Bytes::copy_from_slice(text.as_bytes()), 2)
     }
 
     fn keep(letters: &DeadLetters, text: &str) -> io::Result<()> {

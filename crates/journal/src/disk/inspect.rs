@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sluice_payload::{Signal, Tenants};
 
-use super::lost::between;
+use super::lost::{between, unsettled};
 use super::position::{self, Position};
 use super::record::Refusal;
 use super::recovery::CURSOR_SUFFIX;
@@ -102,11 +102,10 @@ pub fn inspect(filesystem: &dyn Filesystem, directory: &Path, thorough: bool) ->
             positions.push((exporter, position));
         }
     }
-    // What was done with by all is gone.
-    let known = positions.iter().filter_map(|(_, position)| position.as_ref());
-    let (floor, end) = known.fold((u64::MAX, 0), |(floor, end), position| {
-        (floor.min(position.floor), end.max(position.end))
-    });
+    let known: Vec<&Position> = (positions.iter())
+        .filter_map(|(_, position)| position.as_ref())
+        .collect();
+    let end = known.iter().map(|position| position.end).max().unwrap_or(0);
     let mut inside = Inside {
         numbers: Vec::new(),
         last: 0,
@@ -118,12 +117,12 @@ pub fn inspect(filesystem: &dyn Filesystem, directory: &Path, thorough: bool) ->
         let beginning = Beginning::read(&*file, *id);
         if let Some(beginning) = beginning {
             let missing = between(inside.last, inside.is_whole, beginning.follows);
-            found.missing(missing, floor, &format!("before {}", id.file_name()));
+            found.missing_segments(missing, &known, &format!("before {}", id.file_name()));
         }
         found.segment(file.into(), *id, beginning, is_newest, thorough, &mut inside)?;
     }
     let missing = between(inside.last, inside.is_whole, end.saturating_sub(1));
-    found.missing(missing, floor, "at the end");
+    found.missing_segments(missing, &known, "at the end");
     for (exporter, position) in positions {
         let position = position.unwrap_or_default();
         let waiting = (inside.numbers.iter()).filter(|(seq, _)| !position.is_settled(*seq));
@@ -147,6 +146,17 @@ struct Inside {
 }
 
 impl Inspection {
+    /// What all exporters have settled is removed.
+    fn missing_segments(&mut self, numbers: Range<u64>, positions: &[&Position], place: &str) {
+        let floor = positions.iter().map(|position| position.floor).min();
+        if !positions
+            .iter()
+            .all(|position| unsettled(&numbers, position) == 0)
+        {
+            self.missing(numbers, floor.unwrap_or(0), place);
+        }
+    }
+
     fn missing(&mut self, numbers: Range<u64>, floor: u64, place: &str) {
         let (first, last) = (numbers.start.max(floor), numbers.end.saturating_sub(1));
         if first <= last {

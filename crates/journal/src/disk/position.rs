@@ -14,6 +14,11 @@ const SLOT_BYTES: usize = 4096;
 const FIXED_BYTES: usize = 40;
 const RANGE_BYTES: usize = 16;
 
+/// So many ranges fit into a slot, however long the exporter's id is, and there is room for some more: one that a start finds is
+/// two while the cursor reads through it.
+const KEPT_RANGES: usize = 128;
+const _: () = assert!(KEPT_RANGES < (SLOT_BYTES - FIXED_BYTES - SLOT_BYTES / 4) / RANGE_BYTES);
+
 /// What has been settled.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Position {
@@ -29,6 +34,13 @@ impl Position {
     /// Whether a record is settled.
     pub fn is_settled(&self, seq: u64) -> bool {
         seq < self.floor || self.settled.iter().any(|range| range.contains(&seq))
+    }
+
+    /// Whether it says that all these numbers are settled, now and after a start: later ranges may not fit into a slot.
+    pub fn keeps(&self, numbers: &Range<u64>) -> bool {
+        let mut kept = self.settled.iter().take(KEPT_RANGES);
+        numbers.end <= self.floor
+            || kept.any(|range| range.start <= numbers.start && numbers.end <= range.end)
     }
 }
 

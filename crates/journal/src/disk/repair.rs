@@ -13,7 +13,7 @@ use sluice_payload::Tenants;
 
 use super::inspect::unescape;
 use super::log::write_all;
-use super::lost::between;
+use super::lost::{between, unsettled};
 use super::position::{self, Position, PositionFile};
 use super::reader::cost;
 use super::recovery::{CURSOR_SUFFIX, seal};
@@ -53,16 +53,17 @@ pub fn repair(filesystem: &dyn Filesystem, directory: &Path) -> Result<Repaired,
     ids.sort_unstable();
     let cursors = names.iter().filter_map(|name| name.to_str());
     let cursors: Vec<_> = cursors.filter(|name| name.ends_with(CURSOR_SUFFIX)).collect();
-    let mut floor = u64::MAX;
+    let first = ids.first().map_or(0, |id| id.first);
+    let mut positions = Vec::new();
     for name in &cursors {
         let (_, position, _) = read_position(filesystem, directory, name).map_err(failed)?;
-        floor = floor.min(position.map_or(u64::MAX, |position| position.floor));
+        positions.push(position.unwrap_or_else(|| at_first(first)));
     }
     let mut repair = Repair {
         filesystem,
         directory,
-        floor,
-        first: ids.first().map_or(0, |id| id.first),
+        positions,
+        first,
         tenants: Tenants::default(),
         last: 0,
         is_whole: false,
@@ -82,8 +83,8 @@ struct Repair<'a> {
     filesystem: &'a dyn Filesystem,
     directory: &'a Path,
     tenants: Tenants,
-    /// Every exporter has settled what is below.
-    floor: u64,
+    /// What exporters have settled: of that, segments may be gone.
+    positions: Vec<Position>,
     /// Nothing is below this number.
     first: u64,
     /// The number of the last record so far.
@@ -179,7 +180,7 @@ impl Repair<'_> {
             return Ok(if is_empty { State::Sound } else { State::Damaged });
         }
         let missing = between(self.last, self.is_whole, beginning.follows);
-        let nothing_before = missing.end <= missing.start.max(self.floor);
+        let nothing_before = (self.positions.iter()).all(|position| unsettled(&missing, position) == 0);
         let is_sealed = sealed.is_some();
         if !nothing_before || sealed.is_some_and(|(footer, _)| footer != contents) {
             return Ok(State::Damaged);
@@ -273,19 +274,25 @@ impl Repair<'_> {
     fn position(&mut self, name: &str) -> io::Result<()> {
         let (exporter, position, damaged_slots) = read_position(self.filesystem, self.directory, name)?;
         let is_sound = position.as_ref().is_some_and(|position| {
-            damaged_slots == 0 && between(self.last, self.is_whole, position.end.saturating_sub(1)).is_empty()
+            let missing = between(self.last, self.is_whole, position.end.saturating_sub(1));
+            damaged_slots == 0 && unsettled(&missing, position) == 0
         });
         if !is_sound {
-            let mut position = position.unwrap_or_else(|| Position {
-                floor: self.first,
-                ..Position::default()
-            });
+            let mut position = position.unwrap_or_else(|| at_first(self.first));
             // What is missing is known to be.
             position.end = self.last + 1;
             PositionFile::create(self.filesystem, &self.directory.join(name), &exporter, &position)?;
             self.done.positions.push(exporter);
         }
         Ok(())
+    }
+}
+
+/// Where an exporter begins whose position is lost.
+fn at_first(first: u64) -> Position {
+    Position {
+        floor: first,
+        ..Position::default()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use bytes::Bytes;
-use sluice_payload::{Payload, Signal, Tenants, WireFormat};
+use sluice_payload::{Payload, Signal, Tenants};
 
 use super::record::Header;
 use super::scan::{Found, Scan};
@@ -53,6 +53,8 @@ struct Mischief {
     crashes: bool,
     damage: bool,
     drops: bool,
+    /// Exporters settle the oldest that they have only in the end.
+    stays: bool,
     sync: SyncPolicy,
 }
 
@@ -81,6 +83,8 @@ struct World {
     stopping: bool,
     /// Writes were torn.
     torn: bool,
+    /// The end has come.
+    finishing: bool,
 }
 
 fn body(id: u64) -> Bytes {
@@ -112,6 +116,7 @@ impl World {
                 1 => SyncPolicy::Off,
                 _ => SyncPolicy::Group,
             },
+            stays: random.one_in(3),
         };
         let mut world = Self {
             random,
@@ -130,6 +135,7 @@ impl World {
             settled_for_good: Default::default(),
             stopping: false,
             torn: false,
+            finishing: false,
         };
         world.open();
         world
@@ -149,7 +155,8 @@ impl World {
         });
         let settings = DiskSettings {
             sync: self.mischief.sync,
-            segment_bytes: 8 << 10,
+            // One that stays keeps a segment only.
+            segment_bytes: if self.mischief.stays { 1 << 10 } else { 8 << 10 },
             kept_bytes: 4 << 10,
             in_flight_bytes: IN_FLIGHT_BYTES,
             filesystem: Arc::new(self.disk.clone()),
@@ -160,7 +167,14 @@ impl World {
         };
         let opened = Journal::disk("logs", specs.to_vec(), settings);
         // A disk that fails just now is opened another time.
-        self.journal = opened.ok().map(|(journal, _, _)| journal);
+        self.journal = opened.ok().map(|(journal, _, recovered)| {
+            let Mischief { faults, damage, .. } = self.mischief;
+            assert!(
+                recovered.lost == 0 || faults || damage || self.torn,
+                "{recovered:?}"
+            );
+            journal
+        });
         self.balance();
     }
 
@@ -178,14 +192,9 @@ impl World {
         self.next_id += 1;
         let tenant = ["default", "x", "y"][self.random.below(3) as usize];
         let payload = Payload {
-            signal: Signal::Logs,
-            body: body(id),
-            wire_format: WireFormat::Otlp,
-            frame: None,
-            items: items(id),
             tenant: self.tenants.intern(tenant),
             received_at: self.clock.now(),
-            permit: None,
+            ..Payload::uncharged(Signal::Logs, body(id), items(id))
         };
         if let Ok(space) = journal.try_reserve(journal.cost(&payload)) {
             let appended = journal.append(space, Arc::new(payload), None, Durability::Synced);
@@ -233,7 +242,8 @@ impl World {
     fn settle(&mut self, exporter: usize) {
         let Some(journal) = &self.journal else { return };
         let hand = &mut self.in_hand[exporter];
-        let pick = self.random.below(hand.len() as u64) as usize;
+        let least = usize::from(self.mischief.stays && !self.finishing);
+        let pick = least.max(self.random.below(hand.len() as u64) as usize);
         let Some((&seq, &(id, left))) = hand.iter().nth(pick) else {
             return;
         };
@@ -426,6 +436,7 @@ impl World {
 
     /// Everything is mended, and exporters have all the time they need: then everything that was acknowledged is delivered.
     fn finish(mut self) {
+        self.finishing = true;
         self.disk.mend();
         if self.journal.is_none() {
             self.open();
@@ -568,6 +579,9 @@ fn a_full_disk_is_told_and_not_for_ever() {
 #[test]
 fn a_disk_smaller_than_a_segment_recovers() {
     let mut world = World::new(1);
+    world.mischief.stays = false;
+    world.journal = None;
+    world.open();
     let used = u64::MAX - world.disk.free_bytes(std::path::Path::new("/")).unwrap();
     world.disk.set_capacity_bytes(used + (4 << 10));
     let writable = |world: &World| world.journal.as_ref().unwrap().is_writable();
@@ -603,7 +617,8 @@ fn a_disk_smaller_than_a_segment_recovers() {
 /// Guarantees: what was acknowledged is delivered, for the numbers of the group that failed were not given to it.
 #[test]
 fn numbers_of_a_failed_write_are_not_used_elsewhere() {
-    let is_plain = |mischief: &Mischief| mischief.sync == SyncPolicy::Group && !mischief.drops;
+    let is_plain =
+        |mischief: &Mischief| mischief.sync == SyncPolicy::Group && !mischief.drops && !mischief.stays;
     let seed = (0..).find(|seed| is_plain(&World::new(*seed).mischief)).unwrap();
     let small: Vec<u64> = (1..).filter(|id| body(*id).len() < 100).take(8).collect();
     let is_dense = |id: &u64| body(*id).iter().collect::<BTreeSet<_>>().len() > 250;

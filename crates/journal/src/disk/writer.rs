@@ -300,7 +300,9 @@ impl Writer {
         // a SIGKILL.
         let (moved, done) = {
             let mut state = shared.state.lock();
-            (state.moved_positions(), state.done_with())
+            let moved = state.moved_positions();
+            let done = state.done_with(!moved.is_empty());
+            (moved, done)
         };
         self.done.extend(done);
         let mut may_go = true;

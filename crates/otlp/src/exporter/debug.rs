@@ -7,7 +7,8 @@
 //! | `detailed` | that, and every field of the request as it is on the wire, unknown ones included |
 //!
 //! Text from telemetry is escaped, so that it cannot command a terminal or fake a line. A batch that cannot be written
-//! (a closed pipe) is counted as delivered all the same: a debug output must not hold up a pipeline.
+//! (a closed pipe) is counted as delivered all the same: a debug output must not hold up a pipeline. So is what an output
+//! does not take in time (a pipe whose reader stands still), and what comes until it does is not written.
 
 mod dump;
 mod lines;
@@ -25,6 +26,9 @@ use sluice_wire::schema::{self, FieldKind, MessageDesc};
 use super::MAX_REQUEST_BYTES;
 use crate::json::records::{Records, Value};
 use crate::json::request_schema;
+
+/// A terminal writes megabytes in this time, and a pipeline can wait so long once.
+const LONGEST_WRITE: Duration = Duration::from_secs(1);
 
 /// How much the debug exporter says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -59,6 +63,8 @@ struct Shared {
     sampler: Mutex<Sampler>,
     out: Mutex<Box<dyn Write + Send>>,
     has_failed: AtomicBool,
+    /// A write has taken too long, and no write has ended since.
+    is_stalled: AtomicBool,
 }
 
 impl DebugExporter {
@@ -80,6 +86,7 @@ impl DebugExporter {
                 sampler: Mutex::new(sampler),
                 out: Mutex::new(out),
                 has_failed: AtomicBool::new(false),
+                is_stalled: AtomicBool::new(false),
             }),
         }
     }
@@ -87,12 +94,20 @@ impl DebugExporter {
 
 impl Exporter for DebugExporter {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
-        let is_sampled = self.shared.sampler.lock().takes(Instant::now());
-        let work = is_sampled.then(|| (Arc::clone(&self.shared), batch.clone()));
+        let is_stalled = self.shared.is_stalled.load(Ordering::Relaxed);
+        let is_written = self.shared.sampler.lock().takes(Instant::now()) && !is_stalled;
+        let work = is_written.then(|| (Arc::clone(&self.shared), batch.clone()));
         Box::pin(async move {
             if let Some((shared, batch)) = work {
                 // A terminal can be slow and a pipe full: not on a thread that serves connections.
-                let _ = tokio::task::spawn_blocking(move || shared.write(&batch)).await;
+                let written = tokio::task::spawn_blocking(move || shared.write(&batch));
+                if tokio::time::timeout(LONGEST_WRITE, written).await.is_err()
+                    && !self.shared.is_stalled.swap(true, Ordering::Relaxed)
+                {
+                    tracing::warn!(
+                        "debug exporter: its output takes nothing; what comes until it does is not written"
+                    );
+                }
             }
             Verdict::Delivered {
                 rejected: 0,
@@ -111,7 +126,9 @@ impl Shared {
         let mut text = Vec::new();
         describe(batch, self.verbosity, &mut text);
         let mut out = self.out.lock();
-        if let Err(error) = out.write_all(&text).and_then(|()| out.flush())
+        let written = out.write_all(&text).and_then(|()| out.flush());
+        self.is_stalled.store(false, Ordering::Relaxed);
+        if let Err(error) = written
             && !self.has_failed.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(%error, "debug exporter: cannot write; going on in silence");

@@ -5,7 +5,7 @@ use sluice_payload::Payload;
 use sluice_telemetry::DropReason;
 
 use super::Delivery;
-use crate::batcher::Tracked;
+use crate::tracked::Tracked;
 
 impl Delivery {
     /// The destination refuses `tracked` for good, and it is not worth, or not possible, to look for what is good in it.

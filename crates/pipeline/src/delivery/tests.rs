@@ -9,7 +9,7 @@ use sluice_admission::GuardSettings;
 use sluice_journal::{
     Cost, CursorReport, CursorSpec, DiskSettings, Durability, Journal, Limits, OnFull, Which, export,
 };
-use sluice_payload::{Payload, TenantId, Tenants, WireFormat};
+use sluice_payload::{Payload, Tenants, WireFormat};
 
 use super::*;
 use crate::{Batch, Export};
@@ -97,16 +97,7 @@ async fn run_through(
         seen: Mutex::new(Vec::new()),
     });
     for (items, marker) in payloads {
-        let payload = Payload {
-            signal: Signal::Logs,
-            body: logs(*items, *marker),
-            wire_format: WireFormat::Otlp,
-            frame: None,
-            items: *items as u64,
-            tenant: TenantId::DEFAULT,
-            received_at: std::time::Instant::now(),
-            permit: None,
-        };
+        let payload = Payload::uncharged(Signal::Logs, logs(*items, *marker), *items as u64);
         let space = journal
             .try_reserve(Cost {
                 requests: 1,
@@ -452,16 +443,7 @@ async fn a_queue_on_disk_is_left_to_the_next_process() {
             on_full: OnFull::Refuse,
         };
         let (journal, mut cursors, _) = Journal::disk("logs", vec![spec], disk(directory.path())).unwrap();
-        let payload = Payload {
-            signal: Signal::Logs,
-            body: logs(3, 1),
-            wire_format: WireFormat::Otlp,
-            frame: None,
-            items: 3,
-            tenant: TenantId::DEFAULT,
-            received_at: std::time::Instant::now(),
-            permit: None,
-        };
+        let payload = Payload::uncharged(Signal::Logs, logs(3, 1), 3);
         let space = journal.try_reserve(journal.cost(&payload)).unwrap();
         let appended = journal.append(space, Arc::new(payload), None, Durability::Synced);
         appended.persisted().await.unwrap();
@@ -536,14 +518,8 @@ async fn what_an_exporter_does_not_read_is_given_up() {
     let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
     for wire_format in [WireFormat::Otlp, WireFormat::RemoteWrite1, WireFormat::Otlp] {
         let payload = Payload {
-            signal: Signal::Logs,
             wire_format,
-            body: logs(3, 1),
-            frame: None,
-            items: 3,
-            tenant: TenantId::DEFAULT,
-            received_at: std::time::Instant::now(),
-            permit: None,
+            ..Payload::uncharged(Signal::Logs, logs(3, 1), 3)
         };
         let space = journal.try_reserve(journal.cost(&payload)).unwrap();
         let _ = journal.append(space, Arc::new(payload), None, Durability::Written);

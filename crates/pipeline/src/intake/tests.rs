@@ -8,23 +8,14 @@ use bytes::Bytes;
 use sluice_admission::Budget;
 use sluice_journal::testing::SimulatedDisk;
 use sluice_journal::{Cursor, CursorSpec, DiskSettings, Limits, OnFull, Settled};
-use sluice_payload::{TenantId, Tenants, WireFormat};
+use sluice_payload::{Tenants, WireFormat};
 
 use super::*;
 
 const PAYLOAD_BYTES: usize = 100 << 10;
 
 fn payload() -> Payload {
-    Payload {
-        signal: Signal::Logs,
-        body: Bytes::from_static(&[0; PAYLOAD_BYTES]),
-        wire_format: WireFormat::Otlp,
-        frame: None,
-        items: 1,
-        tenant: TenantId::DEFAULT,
-        received_at: std::time::Instant::now(),
-        permit: None,
-    }
+    Payload::uncharged(Signal::Logs, Bytes::from_static(&[0; PAYLOAD_BYTES]), 1)
 }
 
 fn spec() -> CursorSpec {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sluice_admission::{GuardSettings, Tracker};
 use sluice_journal::{Cost, CursorSpec, Durability, Journal, Limits, OnFull};
-use sluice_payload::{Payload, TenantId, WireFormat};
+use sluice_payload::Payload;
 
 use super::*;
 use crate::ring::LEAVES_AFTER;
@@ -215,16 +215,7 @@ impl Rig {
             items,
             bytes: 1,
         };
-        let payload = Payload {
-            signal: Signal::Traces,
-            body: request(TRACES, number),
-            wire_format: WireFormat::Otlp,
-            frame: None,
-            items,
-            tenant: TenantId::DEFAULT,
-            received_at: std::time::Instant::now(),
-            permit: None,
-        };
+        let payload = Payload::uncharged(Signal::Traces, request(TRACES, number), items);
         let space = self.journal.try_reserve(cost).unwrap();
         let _ = self
             .journal

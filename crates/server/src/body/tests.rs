@@ -442,3 +442,16 @@ async fn guesses_fit_small_budgets() {
         assert_eq!(gate.usage().used, received.permit.bytes(), "{encoding}");
     }
 }
+
+/// Scenario: the content of a body is counted, and there is no time for it.
+/// Guarantees: it is refused for now, with a hint, and is not called broken.
+#[tokio::test(start_paused = true)]
+async fn who_takes_too_long_to_count_may_come_again() {
+    let gate = Gate::new(Budget::new(64 << 20), Duration::ZERO, &Registry::default(), 1);
+    let body = zstd::stream::encode_all(&content(1000, 100_000)[..], 1).unwrap();
+    let mut visit = gate.visit();
+    let refused = count(Encoding::Zstd, &body, 1 << 20, Duration::ZERO, &mut visit).await;
+    assert!(matches!(refused, Err(Refusal::Busy { .. })), "{refused:?}");
+    let counted = count(Encoding::Zstd, &body, 1 << 20, LEAST_COUNTING, &mut visit).await;
+    assert_eq!(counted.unwrap(), Ok(101_000));
+}

@@ -119,7 +119,8 @@ async fn a_request_begun_early_is_served() {
 
 /// Scenario: a request is refused before its body came, on a connection that is to stay and on ones that are to be closed; the
 /// body comes seconds after the answer, and looks like a request.
-/// Guarantees: it is not taken for one, and what was to be closed is, once nobody waits for the body any more.
+/// Guarantees: it is not taken for one, nor for the beginning of one: the connection serves another request a minute later. What was to be closed is,
+/// once nobody waits for the body any more.
 #[tokio::test(start_paused = true)]
 async fn a_late_body_is_no_request() {
     let body = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -143,8 +144,33 @@ async fn a_late_body_is_no_request() {
             tokio::time::sleep(Duration::from_secs(60)).await;
             let case = format!("{version} {header:?} {pause}");
             assert_eq!(client.service.0.load(Ordering::Relaxed), 1, "{case}");
-            assert!(stays && pause < 5 || client.serving.is_finished(), "{case}");
+            if stays && pause < 5 {
+                client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+                assert_eq!(client.answer().await, ("200".into(), "2".into()), "{case}");
+            } else {
+                assert!(client.serving.is_finished(), "{case}");
+            }
         }
+    }
+}
+
+/// Scenario: a request is refused, its body comes, and behind it the beginning of a head, seconds after the answer; nothing more.
+/// Guarantees: the connection is closed in the time that a head has, from when it cannot be the body any more.
+#[tokio::test(start_paused = true)]
+async fn a_head_behind_a_refused_body_has_its_time() {
+    for pause in [0, 3, 6] {
+        let mut client = Client::connect(ConnectionSettings::default());
+        client
+            .send("POST /refused HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nbody")
+            .await;
+        assert_eq!(client.answer().await, ("503".into(), "1".into()));
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        client.send("GET / HT").await;
+        let began = Instant::now();
+        client.serving.await.unwrap();
+        let lasted = began.elapsed();
+        let head = ConnectionSettings::default().header_timeout;
+        assert!(lasted >= head && lasted <= 2 * head, "{pause}: {lasted:?}");
     }
 }
 

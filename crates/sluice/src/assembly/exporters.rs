@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_client as client;
+use sluice_journal::{Disk, File, Filesystem, OpenMode};
 use sluice_otlp::exporter::{
     self as otlp, DebugExporter, DebugExporterOptions, FileExporter, FileExporterOptions,
     GrpcExporterOptions, HttpExporterOptions,
@@ -152,25 +153,24 @@ fn open_file(file: &settings::FileExporter) -> Result<FileExporter, String> {
         create_directory: file.create_directory,
     };
     FileExporter::open(options).map_err(|error| {
-        let path = file.path.display();
-        match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                format!("cannot write {path}: {error}; make the directory, or set create_directory: true")
-            }
-            std::io::ErrorKind::PermissionDenied => {
-                format!(
-                    "cannot write {path}: {error}; allow this user to write there, or choose another path"
-                )
-            }
-            std::io::ErrorKind::NotConnected => {
-                format!("cannot write {path}: {error}; start its reader first, or choose another path")
-            }
-            _ => format!("cannot write {path}: {error}"),
-        }
+        let remedy = match error.kind() {
+            std::io::ErrorKind::NotFound => "; make the directory, or set create_directory: true",
+            _ => "",
+        };
+        not_opened(&file.path.to_string_lossy(), &error) + remedy
     })
 }
 
-fn open_debug(debug: &settings::DebugExporter) -> Result<DebugExporter, String> {
+fn not_opened(path: &str, error: &std::io::Error) -> String {
+    let remedy = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "; allow this user to write there, or choose another path",
+        std::io::ErrorKind::NotConnected => "; start its reader first, or choose another path",
+        _ => "",
+    };
+    format!("cannot write {path}: {error}{remedy}")
+}
+
+pub(super) fn open_debug(debug: &settings::DebugExporter) -> Result<DebugExporter, String> {
     let options = DebugExporterOptions {
         verbosity: match debug.verbosity {
             settings::Verbosity::Basic => otlp::Verbosity::Basic,
@@ -193,12 +193,27 @@ fn open_debug(debug: &settings::DebugExporter) -> Result<DebugExporter, String> 
             "stdout" => Box::new(std::io::stdout()),
             "stderr" => Box::new(std::io::stderr()),
             path => {
-                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-                Box::new(file.map_err(|error| format!("output_paths: cannot write {path}: {error}"))?)
+                // Opening a pipe that nobody reads would wait for a reader.
+                let file = Disk.open(path.as_ref(), OpenMode::Append);
+                Box::new(Appended(file.map_err(|error| {
+                    format!("output_paths: {}", not_opened(path, &error))
+                })?))
             }
         });
     }
     Ok(DebugExporter::new(options, Box::new(Outputs(outputs))))
+}
+
+struct Appended(Box<dyn File>);
+
+impl Write for Appended {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.append(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Everything written goes to each of them.

@@ -10,7 +10,7 @@ use sluice_otlp::receiver::{Cors, HttpPaths, ReceiverSettings, Transport};
 use sluice_payload::Tenants;
 use sluice_server::{
     Authenticator, BasicAuth, BearerAuth, BodyLimits, ConnectionSettings, Pem, ServerTls, Shedder, Tenancy,
-    TenantSource, Verify, aside,
+    TenantSource, TokenFile, Verify, aside,
 };
 use sluice_telemetry::Registry;
 use sluice_wire::Depth;
@@ -205,17 +205,21 @@ pub(super) fn authenticator(
         Some(Extension::BearerTokenAuth(bearer)) => {
             // A file wins, so that a token rotated there is the only one; an empty token, such as one
             // from a variable that is not set, lets nobody in.
-            let mut tokens: Vec<String> = match &bearer.filename {
-                Some(file) => read(file)?.lines().map(|line| line.trim().to_owned()).collect(),
-                None => bearer
-                    .all_tokens()
+            let file = bearer.filename.as_ref().map(|file| {
+                TokenFile::open(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+            });
+            let file = file.transpose()?;
+            let tokens: Vec<String> = match &file {
+                Some(_) => Vec::new(),
+                None => (bearer.all_tokens())
                     .map(|token| token.expose().trim().to_owned())
+                    .filter(|token| !token.is_empty())
                     .collect(),
             };
-            tokens.retain(|token| !token.is_empty());
+            let is_empty = tokens.is_empty() && file.as_ref().is_none_or(TokenFile::is_empty);
             let named = (bearer.named_tokens.iter())
                 .map(|(name, token)| (name.clone(), token.expose().trim().to_owned()));
-            if tokens.is_empty() && bearer.named_tokens.is_empty() {
+            if is_empty && bearer.named_tokens.is_empty() {
                 return Err(format!(
                     "{}: there is no token, so nobody could come in",
                     auth.authenticator
@@ -226,7 +230,10 @@ pub(super) fn authenticator(
                 .parse()
                 .map_err(|_| format!("{:?} is not a header name", bearer.header))?;
             let bearer = BearerAuth::new(header, &bearer.scheme, tokens).with_named(named);
-            Ok(Some(Arc::new(bearer)))
+            Ok(Some(Arc::new(match file {
+                Some(file) => bearer.with_file(file),
+                None => bearer,
+            })))
         }
         _ => Err(format!(
             "auth.authenticator: {} cannot authenticate clients",

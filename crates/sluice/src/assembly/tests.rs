@@ -116,3 +116,73 @@ fn a_token_file_wins() {
         }
     );
 }
+
+/// Scenario: a receiver's token file gets other tokens, is emptied, goes, and comes back.
+/// Guarantees: a second later the file's tokens are those that come in, and no others; where it has none, the last ones stay.
+#[tokio::test(start_paused = true)]
+async fn a_receiver_looks_at_its_token_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tokens");
+    std::fs::write(&file, "one\ntwo\n").unwrap();
+    let settings = with_bearer(&format!("filename: {}", file.display())).unwrap();
+    let authenticator = receivers::authenticator(Some(auths(&settings).0), &settings)
+        .unwrap()
+        .unwrap();
+    let come_in = || {
+        let comes_in = |token: &&str| {
+            let value = HeaderValue::from_str(&format!("{SCHEME} {token}")).unwrap();
+            authenticator
+                .check(&HeaderMap::from_iter([(AUTHORIZATION, value)]))
+                .is_ok()
+        };
+        ["one", "two", "three", "four", ""]
+            .iter()
+            .copied()
+            .filter(comes_in)
+            .collect::<Vec<_>>()
+    };
+    let later = || tokio::time::advance(Duration::from_secs(1));
+    std::fs::write(&file, "three\n\n two\n").unwrap();
+    assert_eq!(come_in(), ["one", "two"], "it is looked at once a second");
+    later().await;
+    assert_eq!(come_in(), ["two", "three"]);
+    std::fs::write(&file, "").unwrap();
+    later().await;
+    assert_eq!(come_in(), ["two", "three"]);
+    std::fs::remove_file(&file).unwrap();
+    later().await;
+    assert_eq!(come_in(), ["two", "three"]);
+    std::fs::write(&file, "four").unwrap();
+    later().await;
+    assert_eq!(come_in(), ["four"]);
+}
+
+/// Scenario: the debug exporter is to write to a named pipe that nobody reads, and to one that somebody does.
+/// Guarantees: the first is an error at once, which says what to do; nothing waits for a reader.
+#[test]
+fn a_debug_output_waits_for_no_reader() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pipe");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&path)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut debug = settings::DebugExporter::default();
+    debug.use_internal_logger = false;
+    debug.output_paths = vec![path.to_string_lossy().into_owned()];
+    let error = exporters::open_debug(&debug).map(drop).unwrap_err();
+    assert!(
+        error.contains("output_paths") && error.contains("start its reader first"),
+        "{error}"
+    );
+    // On Linux that waits for nobody, and counts as a reader.
+    let _reader = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .unwrap();
+    exporters::open_debug(&debug).map(drop).unwrap();
+}

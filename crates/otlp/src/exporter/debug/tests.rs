@@ -166,6 +166,7 @@ fn sampling_counts_by_the_second() {
 #[test]
 fn a_broken_output_holds_up_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .expect("a runtime");
     let options = DebugExporterOptions {
@@ -191,4 +192,57 @@ fn a_broken_output_holds_up_nothing() {
         runtime.block_on(async { exporter.export(&spans()).await }),
         delivered
     );
+}
+
+/// An output that takes nothing until it is told to, and says when it is asked.
+struct Stalling {
+    asked: tokio::sync::mpsc::UnboundedSender<usize>,
+    goes_on: std::sync::mpsc::Receiver<()>,
+}
+
+impl Write for Stalling {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.asked.send(bytes.len()).expect("the test listens");
+        self.goes_on.recv().expect("the test is there");
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Scenario: an output stands still while one batch is written; more come; then it goes on, and another comes.
+/// Guarantees: the first holds up the pipeline for a moment, the next do not and are not written; the last one is.
+#[tokio::test(start_paused = true)]
+async fn an_output_that_stands_still_holds_up_nothing() {
+    let (ask, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel();
+    let options = DebugExporterOptions {
+        verbosity: Verbosity::Basic,
+        sampling_initial: 100,
+        sampling_thereafter: 1,
+    };
+    let exporter = Arc::new(DebugExporter::new(
+        options,
+        Box::new(Stalling { asked: ask, goes_on }),
+    ));
+    let export = || {
+        let exporter = exporter.clone();
+        tokio::spawn(async move { exporter.export(&spans()).await })
+    };
+    let first = export();
+    let bytes = asked.recv().await.expect("a write");
+    tokio::time::advance(LONGEST_WRITE).await;
+    first.await.expect("it is passed on");
+    for _ in 0..3 {
+        export().await.expect("it is passed on");
+    }
+    go_on.send(()).expect("the output waits");
+    while exporter.shared.is_stalled.load(Ordering::Relaxed) {
+        tokio::task::yield_now().await;
+    }
+    go_on.send(()).expect("the output is there");
+    export().await.expect("it is written");
+    assert_eq!((asked.try_recv(), asked.try_recv().is_err()), (Ok(bytes), true));
 }

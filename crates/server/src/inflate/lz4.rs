@@ -1,0 +1,135 @@
+//! LZ4 frames laid end to end (lz4_Frame_format.md 1.6.4 of lz4).
+//!
+//! The decoder reads one frame, takes a block without content for its end, and the end of its input between two blocks, or behind the magic
+//! number, for the end of the frame. So it is given one whole frame after the other, and asked until it has taken all of it.
+
+use std::io::{Error, ErrorKind, Read, Result};
+
+use lz4_flex::frame::FrameDecoder;
+
+/// Frames of one body at most, those aside that are skipped: one of 17 bytes has its decoder zero 4 MB, and clients send one.
+pub(super) const MOST_FRAMES: u32 = 16;
+
+const MAGIC: u32 = 0x184d_2204;
+
+/// Frames that begin with one of these are for others, and skipped.
+const SKIPPED_MAGIC: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
+
+/// An older format, without an end: a frame that is cut off cannot be told from a whole one.
+const LEGACY_MAGIC: u32 = 0x184c_2102;
+
+const BLOCK_CHECKSUMS: u8 = 1 << 4;
+const CONTENT_SIZE: u8 = 1 << 3;
+const CONTENT_CHECKSUM: u8 = 1 << 2;
+const DICTIONARY_ID: u8 = 1;
+const CHECKSUM_BYTES: usize = 4;
+
+/// Of a block's size, that it is not compressed.
+const AS_IT_IS: u32 = 1 << 31;
+
+/// The content of all frames of a body.
+pub(super) struct Frames<'a> {
+    rest: &'a [u8],
+    decoder: Option<FrameDecoder<&'a [u8]>>,
+    frames: u32,
+}
+
+impl<'a> Frames<'a> {
+    pub fn new(body: &'a [u8]) -> Self {
+        Self {
+            rest: body,
+            decoder: None,
+            frames: 0,
+        }
+    }
+
+    /// Goes on to the next frame that has content; false: there is none.
+    fn next_frame(&mut self) -> Result<bool> {
+        while !self.rest.is_empty() {
+            let magic = Cut(self.rest).number()?;
+            let (frame, rest) = self.rest.split_at(frame_bytes(self.rest)?);
+            self.rest = rest;
+            if SKIPPED_MAGIC.contains(&magic) {
+                continue;
+            }
+            if self.frames == MOST_FRAMES {
+                return Err(Error::other(format!(
+                    "more than {MOST_FRAMES} frames in one body"
+                )));
+            }
+            self.frames += 1;
+            self.decoder = Some(FrameDecoder::new(frame));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+impl Read for Frames<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        loop {
+            if let Some(decoder) = &mut self.decoder {
+                let read = decoder.read(buffer)?;
+                if read > 0 || buffer.is_empty() {
+                    return Ok(read);
+                }
+                if !decoder.get_ref().is_empty() {
+                    // A block without content.
+                    continue;
+                }
+            }
+            if !self.next_frame()? {
+                return Ok(0);
+            }
+        }
+    }
+}
+
+/// How long the frame is that `body` begins with.
+fn frame_bytes(body: &[u8]) -> Result<usize> {
+    let mut rest = Cut(body);
+    let magic = rest.number()?;
+    if SKIPPED_MAGIC.contains(&magic) {
+        let bytes = rest.number()?;
+        rest.skip(bytes as usize)?;
+        return Ok(body.len() - rest.0.len());
+    }
+    if magic != MAGIC {
+        return Err(Error::other(match magic {
+            LEGACY_MAGIC => "legacy frames are not read: nothing says where they end",
+            _ => "no LZ4 frame starts here",
+        }));
+    }
+    let flags = rest.0.first().copied().ok_or_else(cut_off)?;
+    let with = |flag: u8, bytes: usize| if flags & flag == 0 { 0 } else { bytes };
+    // Flags, block size, and the checksum of the header.
+    rest.skip(2 + with(CONTENT_SIZE, 8) + with(DICTIONARY_ID, 4) + 1)?;
+    loop {
+        match rest.number()? {
+            0 => break,
+            size => rest.skip((size & !AS_IT_IS) as usize + with(BLOCK_CHECKSUMS, CHECKSUM_BYTES))?,
+        }
+    }
+    rest.skip(with(CONTENT_CHECKSUM, CHECKSUM_BYTES))?;
+    Ok(body.len() - rest.0.len())
+}
+
+/// What may be cut off anywhere.
+struct Cut<'a>(&'a [u8]);
+
+impl Cut<'_> {
+    fn skip(&mut self, bytes: usize) -> Result<()> {
+        self.0 = self.0.get(bytes..).ok_or_else(cut_off)?;
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<u32> {
+        let (number, rest) = self.0.split_first_chunk().ok_or_else(cut_off)?;
+        self.0 = rest;
+        Ok(u32::from_le_bytes(*number))
+    }
+}
+
+fn cut_off() -> Error {
+    Error::new(ErrorKind::UnexpectedEof, "a frame is cut short")
+}
