@@ -5,6 +5,7 @@
 #   H        3.6 MB and 467 spans a request, a pause of 1.7 s between two; the destination reads 20 MB/s and thinks for 100 ms
 #   H-gzip, H-json, H-json-gzip      the same, sent otherwise
 #   H-quick, H-quick-percent         a destination that keeps up; the memory limit as 80% in the place of 1000 MiB
+#   H-quick-memory, H-quick-memory-percent      the same two with the queue in memory, as the published configuration has it in its first tests
 #   H-3s, H-stall, H-503             a destination that takes 3 s; that stalls for half of the time; that answers 503 for a third
 #   L        8 KB and 7 spans a request, a pause of 110 ms; the destination takes 9 ms for each; L-unbatched: one by one
 #   K        H, with SIGKILL at half-time and a new start
@@ -20,7 +21,7 @@ set -euo pipefail
 seconds=${1:-60}
 shift || true
 cases=("$@")
-if [ ${#cases[@]} -eq 0 ]; then cases=(H H-gzip H-json H-json-gzip H-quick H-quick-percent H-3s H-stall H-503 L L-unbatched K D); fi
+if [ ${#cases[@]} -eq 0 ]; then cases=(H H-gzip H-json H-json-gzip H-quick H-quick-percent H-quick-memory H-quick-memory-percent H-3s H-stall H-503 L L-unbatched K D); fi
 read -ra gateways <<<"${GATEWAYS:-sluice=target/release/sluice collector=target/peers/otelcol}"
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/slow-backend}
@@ -61,7 +62,7 @@ trap 'clean; if [ -n "$group" ]; then sleep 0.2; rmdir "$group" 2>/dev/null || t
 start() { # EXECUTABLE
     # The shell moves itself, and becomes the gateway.
     # shellcheck disable=SC2016
-    sh -c 'if [ -n "$0" ]; then echo 0 >"$0/cgroup.procs"; fi; exec "$@"' "$group" "$1" --config "$here/slow-backend.yaml" \
+    sh -c 'if [ -n "$0" ]; then echo 0 >"$0/cgroup.procs"; fi; exec "$@"' "$group" "$1" --config "$config" \
         >>"$directory/gateway.log" 2>&1 &
     gateway=$!
     children+=("$gateway")
@@ -76,17 +77,21 @@ start() { # EXECUTABLE
 peak() { awk '/VmHWM/ {print int($2 / 1024)}' "/proc/$gateway/status" 2>/dev/null || echo 0; }
 
 run() { # NAME EXECUTABLE CASE
-    local load now rss=0 waited=0 faults="delay 100ms; bandwidth 20MB/s" points=467 attributes=229 think=1700ms sender=()
+    local load now rss=0 waited=0 faults="delay 100ms; bandwidth 20MB/s" points=467 attributes=229 think=1700ms sender=() config=$here/slow-backend.yaml
     directory=$out/$3-$1
     rm -rf "$directory"
     mkdir -p "$directory/spool"
     export SPOOL=$directory/spool BATCH_TIMEOUT=1s LIMIT_MIB=1000 LIMIT_PERCENTAGE=0
     case $3 in
     *-gzip) sender+=(--encoding gzip) ;;&
+    *-memory*)
+        config=$directory/gateway.yaml
+        sed '/^ *storage: file_storage$/d' "$here/slow-backend.yaml" >"$config"
+        ;;&
     # JSON is twice as long.
     *-json*) attributes=119 sender+=(--protocol json) ;;
-    H-quick) faults="" ;;
-    H-quick-percent) faults="" LIMIT_MIB=0 LIMIT_PERCENTAGE=80 ;;
+    H-quick | H-quick-memory) faults="" ;;
+    H-quick-percent | H-quick-memory-percent) faults="" LIMIT_MIB=0 LIMIT_PERCENTAGE=80 ;;
     H-3s) faults="delay 3s" ;;
     H-stall) faults="$faults; after $((seconds / 4))s, until $((seconds * 3 / 4))s: stall 30s" ;;
     H-503) faults="$faults; after $((seconds / 4))s, until $((seconds * 7 / 12))s: status 503, retry-after 2s" ;;

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Ten shares of a destination that takes so many points a second: nine tenants that send what is theirs, first among themselves and then beside
-# a tenth that sends ten times its share. What do the nine see of it? Phases in turn, with the flood and without.
+# a tenth that sends ten times its share. What do the nine see of it? Phases in turn, with the flood and without. The latencies of all requests of the
+# nine are put together, those of a phase and those of all phases of a kind: a p99 of one of the nine in one phase is its 4th-worst request.
 #
 # The gateway and the nine are on the machine's last core, the flood's generator and the sink on its first: what the nine see is the gateway, and
 # not the flood's generator before them on a core. With one core sluice has one thread.
@@ -37,10 +38,17 @@ fi
 near=(taskset --cpu-list "${cores##*[-,]}")
 far=(taskset --cpu-list "${cores%%[-,]*}")
 
+# Latencies as pairs of microseconds and how many requests took so long: several lists to one, and its quantiles.
+# shellcheck disable=SC2016
+pooling='def pool: add | group_by(.[0]) | map([.[0][0], (map(.[1]) | add)]);
+    def quantile($share): ((map(.[1]) | add) * $share | ceil) as $rank
+        | reduce .[] as [$micros, $count] ({seen: 0}; .seen += $count | if .at == null and .seen >= $rank then .at = $micros else . end) | .at;
+    '
+
 load() { # CORE NAME FIRST-LANE RATE CONNECTIONS SECONDS
     local -n core=$1
     shift
-    "${core[@]}" "$rig" load --target "127.0.0.1:$base" --points 100 --connections "$4" --rate "$3" --duration "${5}s" --lane "$2" \
+    "${core[@]}" "$rig" load --target "127.0.0.1:$base" --points 100 --connections "$4" --rate "$3" --duration "${5}s" --lane "$2" --buckets \
         --header "X-Scope-OrgID=$1" --account "$control" >"$out/$1.json" 2>"$out/$1.log" &
     children+=("$!")
     loads+=("$!")
@@ -65,8 +73,10 @@ phase() { # NAME
     fi
     for tenant in 1 2 3 4 5 6 7 8 9; do load near "tenant-$tenant" $((tenant * 8)) "$share" 1 "$seconds"; done
     wait "${loads[@]}"
-    jq -s -c --arg phase "$1" '{phase: $phase, requests: (map(.requests) | add), ok: (map(.statuses["200"] // 0) | add),
-        p50: (map(.latency_us.p50) | sort | .[4]), p99: (map(.latency_us.p99) | sort | .[4])}' "$out"/tenant-*.json | tee -a "$out/phases.json" >&2
+    jq -s -c --arg phase "$1" "$pooling"'{phase: $phase, requests: (map(.requests) | add), ok: (map(.statuses["200"] // 0) | add),
+        buckets: map(.latency_buckets_us) | pool} | .p50 = (.buckets | quantile(0.5)) | .p99 = (.buckets | quantile(0.99))' \
+        "$out"/tenant-*.json >>"$out/phases.json"
+    tail -n 1 "$out/phases.json" | jq -c 'del(.buckets)' >&2
     if [ "$1" = flood ]; then
         jq -c '{flood: .requests, statuses, hinted: .hinted_requests}' "$out/flood.json" | tee -a "$out/floods.json" >&2
     fi
@@ -80,6 +90,17 @@ for _ in $(seq "$repeats"); do
     phase alone
     phase flood
 done
-jq -s -r 'def median: sort | .[length / 2 | floor];
-    group_by(.phase) | .[] | "\(.[0].phase): \(map(.ok) | add) of \(map(.requests) | add) requests of the nine taken, median of their p50 \(map(.p50) | median) us, of their p99 \(map(.p99) | median) us (\(map(.p99) | tostring))"' \
+jq -s -r "$pooling"'
+    def of($phase): map(select(.phase == $phase));
+    def summary: {requests: (map(.requests) | add), ok: (map(.ok) | add), buckets: (map(.buckets) | pool), each: map(.p99)}
+        | .p50 = (.buckets | quantile(0.5)) | .p99 = (.buckets | quantile(0.99));
+    def percent: (. - 1) * 1000 | round / 10;
+    (of("alone") | summary) as $alone | (of("flood") | summary) as $flood
+    | [$alone.each, $flood.each] | transpose | map(.[1] / .[0]) | sort as $pairs
+    | ($flood.p99 / $alone.p99) as $all
+    | (["alone", $alone], ["flood", $flood] | "\(.[0]): \(.[1].ok) of \(.[1].requests) requests of the nine taken, p50 \(.[1].p50) us, p99 \(.[1].p99) us; p99 of each phase \(.[1].each | tojson)"),
+      "p99 beside the flood: \($all | percent)% more, all phases together; each with the one before it: \($pairs | map(percent) | tojson)%",
+      (if $pairs[-1] < 1.1 then "less than 10%: shown, in each pair of phases"
+       elif $pairs[0] >= 1.1 then "less than 10%: it is not, in any pair of phases"
+       else "less than 10%: not shown either way; the pairs of phases differ by more than that, so run more of them" end)' \
     "$out/phases.json"

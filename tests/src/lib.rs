@@ -19,6 +19,7 @@ mod payloads;
 mod python;
 mod raw;
 mod sink;
+mod skip;
 mod tree;
 mod volume;
 mod wait;
@@ -35,6 +36,7 @@ pub use payloads::{
 pub use python::{PythonServer, python, run, script};
 pub use raw::{RawHttp, RawReply};
 pub use sink::{Answer, Arrived, Kind, Sink};
+pub use skip::skipped;
 pub use tree::{Items, items_of};
 pub use volume::Volume;
 pub use wait::{DEADLINE, eventually, within};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluice_tests::{
     Answer, Config, Gateway, Kind, Sink, Volume, code, eventually, frame, grpc_call, items_of, post, sample,
+    skipped,
 };
 
 /// Items in one [`sample`].
@@ -175,7 +176,7 @@ async fn a_damaged_journal_is_verified_and_repaired() {
 async fn a_disk_that_fills_up_raises_the_level() {
     let volume = match Volume::mount(4) {
         Ok(volume) => volume,
-        Err(reason) => return println!("skipped: cannot mount a small file system: {reason}"),
+        Err(reason) => return skipped("a small file system", &reason),
     };
     let sink = Sink::start().await;
     sink.answer(|_| Answer::Http(503, None));
@@ -212,7 +213,7 @@ async fn a_disk_that_fills_up_raises_the_level() {
 async fn a_full_disk_refuses_and_recovers() {
     let volume = match Volume::mount(2) {
         Ok(volume) => volume,
-        Err(reason) => return println!("skipped: cannot mount a small file system: {reason}"),
+        Err(reason) => return skipped("a small file system", &reason),
     };
     let sink = Sink::start().await;
     let config = durable(&[("sink", &sink)], volume.path());

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{Method, Request};
-use sluice_tests::{Answer, Cgroup, Config, Gateway, Kind, Sink, eventually, post, sample};
+use sluice_tests::{Answer, Cgroup, Config, Gateway, Kind, Sink, eventually, post, sample, skipped};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -219,10 +219,7 @@ async fn a_cgroup_is_planned_with() {
     const OUTER: u64 = 128 << 20;
     let cgroup = match Cgroup::nested(OUTER, 256 << 20) {
         Ok(cgroup) => cgroup,
-        Err(reason) => {
-            println!("skipped: no cgroup can be made here: {reason}");
-            return;
-        }
+        Err(reason) => return skipped("a cgroup with a limit", &reason),
     };
     let sink = Sink::start().await;
     sink.answer(|_| Answer::Http(503, None));

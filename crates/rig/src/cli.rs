@@ -120,6 +120,9 @@ struct LoadArgs {
     /// Control address of the sink that is to be told what was sent.
     #[arg(long, value_name = "ADDRESS")]
     account: Option<String>,
+    /// Print latencies as a histogram too, to be put together with those of other loads.
+    #[arg(long)]
+    buckets: bool,
 }
 
 fn think(text: &str) -> Result<(Duration, Duration), String> {
@@ -234,7 +237,11 @@ fn run_sink(args: SinkArgs) -> Result<(), String> {
 
 #[allow(clippy::print_stdout, reason = "the report is the output")]
 fn run_load(args: LoadArgs) -> Result<(), String> {
-    let report = load::run(&args.plan())?;
+    let with_buckets = args.buckets;
+    let mut report = load::run(&args.plan())?;
+    if !with_buckets {
+        report.latency_buckets_us.clear();
+    }
     println!(
         "{}",
         serde_json::to_string(&report).map_err(|error| error.to_string())?

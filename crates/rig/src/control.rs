@@ -39,6 +39,11 @@ pub fn account(control: &str) -> Result<BTreeMap<String, AccountReport>, String>
     get(control, "/account")
 }
 
+/// A page of a gateway, or of anything else that speaks HTTP.
+pub(crate) fn page(address: &str, path: &str) -> Result<String, String> {
+    call(address, "GET", path, b"").map(|body| String::from_utf8_lossy(&body).into_owned())
+}
+
 fn json(value: &impl Serialize) -> Result<Vec<u8>, String> {
     serde_json::to_vec(value).map_err(|error| error.to_string())
 }

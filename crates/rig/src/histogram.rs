@@ -117,6 +117,12 @@ impl Histogram {
         0
     }
 
+    /// The middle of each bucket that has values, and how many, from the least on.
+    pub fn buckets(&self) -> Vec<(u64, u64)> {
+        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        filled.map(|(at, count)| (middle(at), *count)).collect()
+    }
+
     /// The usual quantiles.
     pub fn quantiles(&self) -> Quantiles {
         Quantiles {
@@ -197,7 +203,9 @@ mod tests {
             high.record(value * 1000);
             both.record(value * 1000);
         }
+        assert_eq!(low.buckets()[..3], [(0, 1), (1, 1), (2, 1)]);
         low.merge(&high);
+        assert_eq!(low.buckets().iter().map(|(_, count)| count).sum::<u64>(), 2000);
         assert_eq!(low.quantiles(), both.quantiles());
         assert_eq!(low.count(), 2000);
     }

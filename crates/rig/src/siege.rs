@@ -2,12 +2,14 @@
 //! phase after the other, while a small well-behaved client goes on.
 //!
 //! The sink is a new one in each phase, so that each has an account of its own. A gateway that dies is started
-//! again, and counted.
+//! again, and counted. In the end it is judged.
 
 mod attack;
 mod group;
+mod phases;
+mod report;
+mod verdict;
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -20,8 +22,10 @@ use crate::compare::process::{Process, listens, usable_cores};
 use crate::control;
 use crate::load::{self, LoadReport, Pace, Plan};
 use crate::units;
-use attack::{Answers, Attack, Bodies, is_retryable};
+use attack::{Attack, Bodies};
 use group::{Group, Limits};
+use phases::{Load, PHASES, Phase};
+use report::{HEADER, Outcome, Rest, Seen};
 
 /// The well-behaved client: twenty requests of ten spans a second, none of them tried again.
 const BYSTANDER_ITEMS: u32 = 10;
@@ -33,11 +37,6 @@ const BYSTANDER_LANE: u32 = 1000;
 const CALM_CONNECTIONS: u32 = 16;
 const CROWD: u32 = 256;
 
-const INFLATIONS: usize = 256;
-const BOMBS: usize = 16;
-const IDLE_CONNECTIONS: usize = 10_000;
-const DRIPS: usize = 200;
-
 /// How often the gateway is looked after.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -48,17 +47,24 @@ const DRAIN_POLL: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(45);
 const QUIET_COMPLETE: Duration = Duration::from_secs(1);
 
-/// After everything, the gateway is left alone for so long before its memory is looked at.
+/// A phase ends so long after its time at the latest: the load may be late by ten seconds and wait a minute for its last answers. A
+/// gateway that answers nobody until then is killed, and the next phase begins with a new one.
+const END_TIMEOUT: Duration = Duration::from_secs(90);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// From the start to the first look at its memory: everything listens, and nothing was sent.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// After the first phase and after everything, the gateway is left alone for so long before its memory is looked at.
 const REST: Duration = Duration::from_secs(60);
 
 /// Open files for ten thousand connections, their other ends, and the rest.
 const OPEN_FILES: u64 = 16_384;
 
-const MIB: f64 = 1_048_576.0;
-
 #[derive(Args, Debug)]
 pub(crate) struct SiegeArgs {
-    /// The gateways, one after the other: NAME=EXECUTABLE, started with `--config FILE`.
+    /// The gateways, one after the other: NAME=EXECUTABLE, started with `--config FILE`. All are judged in the report; by the first one the
+    /// exit code is 0 or 1.
     #[arg(
         long = "gateway",
         value_name = "NAME=PATH",
@@ -66,7 +72,7 @@ pub(crate) struct SiegeArgs {
         default_value = "sluice=target/release/sluice"
     )]
     gateways: Vec<String>,
-    /// Their configuration, which reads GATEWAY_HTTP and SINK_HTTP from the environment.
+    /// Their configuration, which reads GATEWAY_HTTP, GATEWAY_METRICS and SINK_HTTP from the environment.
     #[arg(long, default_value = "deploy/compare/siege.yaml")]
     config: PathBuf,
     /// Memory of the control group.
@@ -84,124 +90,9 @@ pub(crate) struct SiegeArgs {
     /// Directory for the report and the gateways' logs.
     #[arg(long, default_value = "target/siege")]
     out: PathBuf,
-    /// First of four ports on 127.0.0.1: gateway, sink gRPC, sink HTTP, sink control.
+    /// First of five ports on 127.0.0.1: gateway, sink gRPC, sink HTTP, sink control, the gateway's metrics.
     #[arg(long, default_value_t = 34_317)]
     base_port: u16,
-}
-
-/// What the load does in a phase, as a share of the highest rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Load {
-    /// As fast as it is answered.
-    Closed,
-    Open(f64),
-    None,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Phase {
-    name: &'static str,
-    what: &'static str,
-    load: Load,
-    faults: &'static str,
-    attack: fn(&mut Attack, &str, &Bodies),
-}
-
-const PHASES: [Phase; 10] = [
-    Phase {
-        name: "unrefused",
-        what: "16 clients, as fast as they are answered",
-        load: Load::Closed,
-        faults: "",
-        attack: |_, _, _| {},
-    },
-    Phase {
-        name: "overload",
-        what: "256 clients, twice that rate",
-        load: Load::Open(2.0),
-        faults: "",
-        attack: |_, _, _| {},
-    },
-    Phase {
-        name: "inflations",
-        what: "256 bodies that inflate to 60 MiB at a time",
-        load: Load::None,
-        faults: "",
-        attack: |attack, at, bodies| attack.bodies(INFLATIONS, at, &bodies.inflation),
-    },
-    Phase {
-        name: "bombs",
-        what: "16 gzip and zstd bodies that inflate to 1 GiB at a time; a quarter of the rate",
-        load: Load::Open(0.25),
-        faults: "",
-        attack: |attack, at, bodies| {
-            for bomb in &bodies.bombs {
-                attack.bodies(BOMBS / bodies.bombs.len(), at, bomb);
-            }
-        },
-    },
-    Phase {
-        name: "idle",
-        what: "10,000 idle connections; half the rate",
-        load: Load::Open(0.5),
-        faults: "",
-        attack: |attack, at, _| attack.idle(IDLE_CONNECTIONS, at),
-    },
-    Phase {
-        name: "slow-clients",
-        what: "200 bodies of 1 MiB at a byte a second; half the rate",
-        load: Load::Open(0.5),
-        faults: "",
-        attack: |attack, at, _| attack.drips(DRIPS, at),
-    },
-    Phase {
-        name: "dead-backend",
-        what: "the destination resets every connection; half the rate",
-        load: Load::Open(0.5),
-        faults: "reset",
-        attack: |_, _, _| {},
-    },
-    Phase {
-        name: "slow-backend",
-        what: "the destination takes 3 s for each answer; half the rate",
-        load: Load::Open(0.5),
-        faults: "delay 3s",
-        attack: |_, _, _| {},
-    },
-    Phase {
-        name: "everything",
-        what: "64 inflations, 16 bombs, 1,000 idle, 50 slow, a destination of 100 ms, a quarter of the rate",
-        load: Load::Open(0.25),
-        faults: "delay 100ms",
-        attack: |attack, at, bodies| {
-            attack.bodies(INFLATIONS / 4, at, &bodies.inflation);
-            for bomb in &bodies.bombs {
-                attack.bodies(BOMBS / bodies.bombs.len(), at, bomb);
-            }
-            attack.idle(IDLE_CONNECTIONS / 10, at);
-            attack.drips(DRIPS / 4, at);
-        },
-    },
-    Phase {
-        name: "after",
-        what: "as the first",
-        load: Load::Closed,
-        faults: "",
-        attack: |_, _, _| {},
-    },
-];
-
-#[derive(Debug, Default)]
-struct Outcome {
-    load: LoadReport,
-    bystander: LoadReport,
-    answers: Answers,
-    peak_rss: u64,
-    lost: u64,
-    duplicated: u64,
-    deaths: u32,
-    oom_kills: u64,
-    first_error: Option<String>,
 }
 
 /// One gateway under siege.
@@ -230,6 +121,7 @@ pub(crate) fn run(args: &SiegeArgs) -> Result<(), String> {
     eprintln!("making bodies");
     let bodies = Bodies::make().map_err(|error| format!("cannot make the bodies: {error}"))?;
     let mut report = String::new();
+    let mut failed = None;
     for gateway in &args.gateways {
         let (name, path) = gateway
             .split_once('=')
@@ -254,11 +146,23 @@ pub(crate) fn run(args: &SiegeArgs) -> Result<(), String> {
             bodies: &bodies,
             cores: usable_cores()?,
         };
-        report += &siege.run()?;
+        let (text, failures) = match siege.run() {
+            Ok(judged) => judged,
+            // The report of the others is not to be lost.
+            Err(error) if failed.is_some() => (format!("### {name}: broken off: {error}\n\n"), 1),
+            Err(error) => return Err(error),
+        };
+        report += &text;
+        failed.get_or_insert((name, failures));
         fs::write(args.out.join("report.md"), &report).map_err(|error| format!("report.md: {error}"))?;
     }
     println!("{report}");
-    Ok(())
+    match failed {
+        Some((name, failures)) if failures > 0 => Err(format!(
+            "{name} does not hold out: {failures} of what it must do FAILS, see the report"
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn raise_open_files() -> Result<(), String> {
@@ -278,8 +182,9 @@ fn raise_open_files() -> Result<(), String> {
 }
 
 impl Siege<'_> {
-    fn run(&self) -> Result<String, String> {
-        for port in (0..4).map(|distance| self.args.base_port + distance) {
+    /// The report, and how much of what it must do failed.
+    fn run(&self) -> Result<(String, usize), String> {
+        for port in (0..5).map(|distance| self.args.base_port + distance) {
             if listens(port) {
                 return Err(format!(
                     "port {port} is taken: end what listens there, or choose others with --base-port"
@@ -287,6 +192,13 @@ impl Siege<'_> {
             }
         }
         let mut gateway = self.start()?;
+        thread::sleep(SETTLE);
+        let mut seen = Seen {
+            memory_limit: self.args.memory_mib << 20,
+            started: self.look(),
+            is_the_same: true,
+            ..Seen::default()
+        };
         let mut text = format!(
             "### {}: {} MiB and {} cores, {} s a phase\n\n{HEADER}",
             self.name,
@@ -303,28 +215,41 @@ impl Siege<'_> {
                 continue;
             }
             let outcome = self.phase(&mut gateway, phase, rate)?;
-            if number == 0 {
-                rate = (outcome.load.accepted_items as f64 / outcome.load.seconds) as u64;
-            }
-            let row = row(phase, &outcome);
+            let row = report::row(phase, &outcome);
             eprint!("{}: {row}", self.name);
             text += &row;
+            if number == 0 {
+                rate = outcome.rate() as u64;
+                thread::sleep(REST);
+                seen.warm = self.look();
+            } else {
+                seen.is_the_same &= outcome.deaths == 0 && !outcome.overran;
+            }
+            seen.phases.push((*phase, outcome));
         }
-        let rss_at_once = gateway.rss();
         thread::sleep(REST);
-        let _ = writeln!(
-            text,
-            "\nPeak of the control group {} MiB of {}, {} OOM kills. Resident after it {:.0} MiB, {} s later {:.0} MiB.\n",
-            self.group
-                .memory_peak()
-                .map_or("?".into(), |bytes| format!("{:.0}", bytes as f64 / MIB)),
-            self.args.memory_mib,
-            self.group.oom_kills(),
-            rss_at_once as f64 / MIB,
-            REST.as_secs(),
-            gateway.rss() as f64 / MIB,
-        );
-        Ok(text)
+        seen.ended = self.look();
+        if !gateway.is_alive() {
+            seen.is_the_same = false;
+            if let Some((_, last)) = seen.phases.last_mut() {
+                last.deaths += 1;
+            }
+        }
+        (seen.memory_peak, seen.oom_kills) = (self.group.memory_peak(), self.group.oom_kills());
+        text += &report::memory(&seen);
+        let judgements = verdict::judge(&seen);
+        text += &verdict::words(&judgements);
+        Ok((text, verdict::failed(&judgements)))
+    }
+
+    /// What it holds now.
+    fn look(&self) -> Rest {
+        // A gateway that has no such page tells nothing.
+        let metrics = control::page(&self.port(4), "/metrics").unwrap_or_default();
+        Rest {
+            resident: self.group.resident(),
+            reserved: reserved(&metrics),
+        }
     }
 
     fn port(&self, distance: u16) -> String {
@@ -340,6 +265,7 @@ impl Siege<'_> {
         let environment = [
             ("GATEWAY_HTTP", port.to_string()),
             ("SINK_HTTP", (port + 2).to_string()),
+            ("GATEWAY_METRICS", (port + 4).to_string()),
         ];
         let log = self.log(self.name);
         let mut gateway = Process::start(self.name, &self.command, &environment, &self.cores, None, &log)?;
@@ -378,7 +304,18 @@ impl Siege<'_> {
         thread::scope(|scope| {
             let bystander = scope.spawn(|| load::run(&bystander));
             let load = scope.spawn(|| load.as_ref().map_or_else(|| Ok(LoadReport::default()), load::run));
-            while !bystander.is_finished() || !load.is_finished() || began.elapsed() < self.args.phase {
+            loop {
+                if bystander.is_finished() && load.is_finished() && began.elapsed() >= self.args.phase {
+                    attack.stop();
+                    if attack.is_over() {
+                        break;
+                    }
+                }
+                if !outcome.overran && began.elapsed() > self.args.phase + END_TIMEOUT {
+                    outcome.overran = true;
+                    attack.stop();
+                    self.restart(gateway)?;
+                }
                 self.look_after(gateway, &mut outcome)?;
                 thread::sleep(LOOK);
             }
@@ -392,12 +329,6 @@ impl Siege<'_> {
         control::put_faults(&control, "")?;
         self.drain(gateway, &control, &mut outcome)?;
         outcome.oom_kills = self.group.oom_kills() - oom_kills;
-        let errors = [
-            &outcome.load.first_error,
-            &outcome.bystander.first_error,
-            &outcome.answers.first_error,
-        ];
-        outcome.first_error = errors.into_iter().flatten().next().cloned();
         Ok(outcome)
     }
 
@@ -454,6 +385,20 @@ impl Siege<'_> {
         Ok(())
     }
 
+    /// Kills it, which ends all that its clients wait for, and starts a new one.
+    fn restart(&self, gateway: &mut Process) -> Result<(), String> {
+        self.group.kill();
+        let began = Instant::now();
+        while gateway.is_alive() {
+            if began.elapsed() > KILL_TIMEOUT {
+                return Err(format!("{} cannot be killed", self.name));
+            }
+            thread::sleep(LOOK);
+        }
+        *gateway = self.start()?;
+        Ok(())
+    }
+
     fn drain(&self, gateway: &mut Process, control: &str, outcome: &mut Outcome) -> Result<(), String> {
         let began = Instant::now();
         let mut requests = control::stats(control)?.requests;
@@ -486,59 +431,25 @@ impl Siege<'_> {
     }
 }
 
-const HEADER: &str = "\
-| phase | load: items/s accepted | refused or unanswered | of these with a hint | p99, ms | bystander accepted | p99, ms | attackers' answers | retryable with a hint | peak RSS, MiB | lost | twice | deaths (OOM) | first error |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
-";
+/// `sluice_memory_reserved_bytes` of a page of metrics.
+fn reserved(metrics: &str) -> Option<f64> {
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("sluice_memory_reserved_bytes "));
+    line?.trim().parse().ok()
+}
 
-fn row(phase: &Phase, outcome: &Outcome) -> String {
-    let share = |part: u64, whole: u64| match whole {
-        0 => "-".into(),
-        whole => format!("{:.2}%", 100.0 * part as f64 / whole as f64),
-    };
-    let load = &outcome.load;
-    let refusals: u64 = load
-        .statuses
-        .iter()
-        .filter(|(status, _)| **status != 200)
-        .map(|(_, count)| count)
-        .sum();
-    let turned_away = load.refused_items + load.rejected_items + load.unanswered_items;
-    let mut statuses: Vec<_> = outcome
-        .answers
-        .statuses
-        .iter()
-        .map(|(status, count)| match status {
-            0 => format!("none: {count}"),
-            status => format!("{status}: {count}"),
-        })
-        .collect();
-    statuses.extend(
-        load.statuses
-            .keys()
-            .filter(|status| **status != 200 && !is_retryable(**status))
-            .map(|status| format!("load not retryable: {status}")),
-    );
-    format!(
-        "| {}: {} | {:.0} | {} | {} | {:.0} | {} | {:.0} | {} | {} | {:.0} | {} | {} | {} ({}) | {} |\n",
-        phase.name,
-        phase.what,
-        load.accepted_items as f64 / load.seconds.max(0.001),
-        share(turned_away, load.sent_items),
-        share(load.hinted_requests, refusals),
-        load.latency_us.p99 as f64 / 1e3,
-        share(
-            outcome.bystander.accepted_items,
-            outcome.bystander.sent_items + outcome.bystander.unsent_items
-        ),
-        outcome.bystander.latency_us.p99 as f64 / 1e3,
-        statuses.join(", "),
-        share(outcome.answers.hinted, outcome.answers.retryable),
-        outcome.peak_rss as f64 / MIB,
-        outcome.lost,
-        outcome.duplicated,
-        outcome.deaths,
-        outcome.oom_kills,
-        outcome.first_error.as_deref().unwrap_or("").replace('|', "/"),
-    )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: a page of metrics of sluice; one of another gateway.
+    /// Guarantees: the value is read, not the help text; who tells nothing has none.
+    #[test]
+    fn reserved_bytes_are_read_from_the_metrics() {
+        let page = "# HELP sluice_memory_reserved_bytes what is reserved\n# TYPE sluice_memory_reserved_bytes gauge\n\
+                    sluice_memory_reserved_bytes 1048576\nsluice_memory_limit_bytes 5\n";
+        assert_eq!(reserved(page), Some(1_048_576.0));
+        assert_eq!(reserved("otelcol_process_memory_rss 7\n"), None);
+    }
 }

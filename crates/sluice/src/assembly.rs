@@ -118,7 +118,11 @@ impl Gateway {
         let machine = Machine::detect();
         let mut plan = Plan::new(settings.memory, &machine, WAITING_PART);
         let shares = storage::Shares::of(plan.ceiling, settings);
+        #[cfg(feature = "parquet")]
+        let open_files = parquet::OpenFiles::of(plan.ceiling, settings);
         plan.ceiling -= shares.reserved_bytes;
+        #[cfg(feature = "parquet")]
+        open_files.take_from(&mut plan);
         let budget = Budget::new(plan.ceiling);
         let egress = EgressPool::new(plan.egress);
         let sampler = Sampler::new(plan, machine, settings.memory_check_interval, &registry);
@@ -134,7 +138,7 @@ impl Gateway {
         for (id, exporter) in &settings.exporters {
             #[cfg(feature = "parquet")]
             if let settings::Exporter::Parquet(exporter) = exporter {
-                let exporter = parquet::exporter(id, exporter, &registry)
+                let exporter = parquet::exporter(id, exporter, open_files, &registry)
                     .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
                 tables.insert(id, exporter);
                 continue;

@@ -52,6 +52,8 @@ pub use network::{
     TlsVersion,
 };
 pub use outputs::{DebugExporter, FileCompression, FileExporter, FileFormat, Rotation, Verbosity};
+#[cfg(feature = "parquet")]
+pub(crate) use parquet::MIN_OPEN_BYTES;
 pub use parquet::{ParquetExporter, PartitionBy, Promote, PromoteFrom, PromoteType, S3Uploader};
 pub use pipelines::{Ack, Pipeline};
 pub use processors::{Batch, MemoryLimiter, Processor};

@@ -15,6 +15,7 @@ mod http1;
 mod json;
 mod levels;
 mod overload;
+mod refused_while_sending;
 mod server;
 mod tenants;
 mod tls;

@@ -73,9 +73,13 @@ pub(crate) async fn drive(
         };
         let sent = request.sent.clone();
         clock.sleep_until(due).await;
-        outcome.lateness.record(micros(clock.now().saturating_sub(due)));
+        let begun = clock.now();
+        outcome.lateness.record(micros(begun.saturating_sub(due)));
         match exchange.exchange(request).await {
-            Ok(answer) => outcome.answered(&sent, answer, clock.now().saturating_sub(due)),
+            Ok(answer) => {
+                let now = clock.now();
+                outcome.answered(&sent, answer, now.saturating_sub(due), now - begun);
+            }
             Err(error) => {
                 outcome.failed(&sent, error);
                 clock.sleep_until(clock.now() + AFTER_ERROR).await;
@@ -170,7 +174,7 @@ mod tests {
     /// Scenario: the same, but for one second the gateway does not answer.
     /// Guarantees: no coordinated omission. The hundred requests that were due meanwhile are sent all the
     /// same and carry their waiting time: a tenth of the load sees hundreds of milliseconds, not one request
-    /// in a thousand.
+    /// in a thousand. From when they were sent, which is told beside it, it is that one.
     #[tokio::test(start_paused = true)]
     async fn a_stall_counts_for_everything_that_was_due() {
         let stalls = |now: Duration| match now.as_secs() {
@@ -190,6 +194,10 @@ mod tests {
         let p95 = outcome.latency.quantile(0.95);
         assert!((400_000..=600_000).contains(&p95), "{p95}");
         assert!(outcome.lateness.quantile(1.0) >= 980_000);
+        // By itself only the one request that met the stall was slow.
+        assert_eq!(outcome.from_sent.count(), 1000);
+        assert!((990..=1010).contains(&outcome.from_sent.quantile(0.99)));
+        assert_eq!(outcome.from_sent.quantile(1.0), 1_000_000);
     }
 
     /// Scenario: one virtual user thinks for 100 ms between answers that take 100 ms, for 10 s.

@@ -55,6 +55,8 @@ pub(crate) struct Outcome {
     pub(crate) statuses: BTreeMap<u16, u64>,
     /// From the time a request was due to its answer, in microseconds, of accepted requests.
     pub(crate) latency: Histogram,
+    /// From the time it was sent, of the same requests.
+    pub(crate) from_sent: Histogram,
     /// By how much requests were sent later than due, in microseconds.
     pub(crate) lateness: Histogram,
     /// Ids that must arrive.
@@ -76,8 +78,8 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 }
 
 impl Outcome {
-    /// Notes an answer that came `latency` after the request was due.
-    pub(crate) fn answered(&mut self, sent: &Sent, answer: Answer, latency: Duration) {
+    /// Notes an answer that came `latency` after the request was due, and `from_sent` after it was sent.
+    pub(crate) fn answered(&mut self, sent: &Sent, answer: Answer, latency: Duration, from_sent: Duration) {
         let items = sent.ids.end - sent.ids.start;
         self.requests += 1;
         *self.statuses.entry(answer.status).or_default() += 1;
@@ -91,6 +93,7 @@ impl Outcome {
             return;
         }
         self.latency.record(micros(latency));
+        self.from_sent.record(micros(from_sent));
         self.message_bytes += sent.message_bytes;
         self.accepted_items += items - rejected;
         if rejected == 0 {
@@ -126,6 +129,7 @@ impl Outcome {
             *self.statuses.entry(status).or_default() += count;
         }
         self.latency.merge(&other.latency);
+        self.from_sent.merge(&other.from_sent);
         self.lateness.merge(&other.lateness);
         self.accepted.0.extend(other.accepted.0);
         self.unsure.0.extend(other.unsure.0);
@@ -150,6 +154,8 @@ impl Outcome {
             first_error: self.first_error.clone(),
             statuses: self.statuses.clone(),
             latency_us: self.latency.quantiles(),
+            from_sent_us: self.from_sent.quantiles(),
+            latency_buckets_us: self.latency.buckets(),
             lateness_us: self.lateness.quantiles(),
         }
     }
@@ -187,6 +193,13 @@ pub struct LoadReport {
     pub statuses: BTreeMap<u16, u64>,
     /// From when a request was due to its answer, accepted requests only, in microseconds.
     pub latency_us: Quantiles,
+    /// From when it was sent to its answer, of the same requests, in microseconds: what a client sees that begins no request
+    /// before the last one is answered.
+    #[serde(default)]
+    pub from_sent_us: Quantiles,
+    /// All of `latency_us`: microseconds, and how many requests took about so long; to be put together with those of other loads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency_buckets_us: Vec<(u64, u64)>,
     /// By how much requests were sent later than due, in microseconds: what the generator could not keep up
     /// with.
     pub lateness_us: Quantiles,

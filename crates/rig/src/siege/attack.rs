@@ -39,7 +39,15 @@ const IDLE_LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Body {
     bytes: Arc<Vec<u8>>,
     encoding: &'static str,
+    /// What else it may be told than success and to come again.
+    may_be_told: &'static [u16],
 }
+
+/// No gateway needs to take so much at once.
+const TOO_LARGE: u16 = 413;
+
+/// What a slow client may be told.
+const TIMEOUT: u16 = 408;
 
 /// The bodies of a siege, made once.
 #[derive(Clone, Debug)]
@@ -60,12 +68,13 @@ impl Bodies {
             // Export requests are repeated fields: one after the other is one.
             message.extend_from_slice(&request.body);
         }
-        let gzip = |source: &mut dyn Read| -> io::Result<Body> {
+        let gzip = |source: &mut dyn Read, may_be_told| -> io::Result<Body> {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             io::copy(source, &mut encoder)?;
             Ok(Body {
                 bytes: Arc::new(encoder.finish()?),
                 encoding: "gzip",
+                may_be_told,
             })
         };
         let mut zeros = io::repeat(0).take(BOMB_BYTES as u64);
@@ -75,10 +84,11 @@ impl Bodies {
                 1,
             )?),
             encoding: "zstd",
+            may_be_told: &[TOO_LARGE],
         };
         Ok(Bodies {
-            inflation: gzip(&mut message.as_slice())?,
-            bombs: [gzip(&mut zeros)?, zstd],
+            inflation: gzip(&mut message.as_slice(), &[])?,
+            bombs: [gzip(&mut zeros, &[TOO_LARGE])?, zstd],
         })
     }
 }
@@ -91,21 +101,26 @@ pub(crate) struct Answers {
     /// Of those that are to be tried again, how many said when.
     pub(crate) hinted: u64,
     pub(crate) retryable: u64,
+    /// Answers, by status, that are neither success, nor to be tried again, nor what such a request deserves.
+    pub(crate) wrong: BTreeMap<u16, u64>,
     pub(crate) first_error: Option<String>,
 }
 
 impl Answers {
-    fn note(&mut self, answer: &io::Result<Answer>) {
+    fn note(&mut self, answer: &io::Result<Answer>, may_be_told: &[u16]) {
+        let status = answer.as_ref().map_or(0, |answer| answer.status);
+        *self.statuses.entry(status).or_default() += 1;
+        if !(status == 200 || is_retryable(status) || may_be_told.contains(&status)) {
+            *self.wrong.entry(status).or_default() += 1;
+        }
         match answer {
             Ok(answer) => {
-                *self.statuses.entry(answer.status).or_default() += 1;
                 if is_retryable(answer.status) {
                     self.retryable += 1;
                     self.hinted += u64::from(answer.retry_after.is_some());
                 }
             }
             Err(error) => {
-                *self.statuses.entry(0).or_default() += 1;
                 self.first_error.get_or_insert_with(|| error.to_string());
             }
         }
@@ -150,7 +165,7 @@ impl Attack {
             self.client(move |stop, answers| {
                 while !stop.load(Relaxed) {
                     let answer = post(&address, &body);
-                    answers.lock().note(&answer);
+                    answers.lock().note(&answer, body.may_be_told);
                     let pause = match answer {
                         Ok(answer) if answer.status == 200 => Duration::ZERO,
                         Ok(answer) => answer.retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE),
@@ -170,7 +185,7 @@ impl Attack {
                 while !stop.load(Relaxed) {
                     let answer = drip(&address, stop);
                     if let Some(answer) = answer.transpose() {
-                        answers.lock().note(&answer);
+                        answers.lock().note(&answer, &[TIMEOUT]);
                         wait(stop, PAUSE);
                     }
                 }
@@ -194,7 +209,7 @@ impl Attack {
                     }) {
                         Ok(stream) => open.push(stream),
                         Err(error) => {
-                            answers.lock().note(&Err(error));
+                            answers.lock().note(&Err(error), &[]);
                             break;
                         }
                     }
@@ -204,9 +219,19 @@ impl Attack {
         });
     }
 
+    /// Tells them to end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
+    /// All have ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
     /// Ends them, and says what they were told.
     pub(crate) fn end(self) -> Answers {
-        self.stop.store(true, Relaxed);
+        self.stop();
         for thread in self.threads {
             // A client that panicked has nothing more to say; what it noted stands.
             let _ = thread.join();
@@ -331,6 +356,7 @@ mod tests {
         let body = Body {
             bytes: Arc::new(vec![0; 1 << 20]),
             encoding: "gzip",
+            may_be_told: &[],
         };
         for (answer, hinted) in [
             ("HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\r\n", true),
@@ -359,6 +385,31 @@ mod tests {
         let mut attack = Attack::none();
         attack.idle(1, &address);
         until(&attack, |answers| answers.statuses.contains_key(&0));
-        assert!(attack.end().first_error.is_some());
+        let answers = attack.end();
+        assert!(answers.first_error.is_some());
+        assert!(answers.wrong.contains_key(&0));
+    }
+
+    /// Scenario: a gateway says 413 to a body that it has to take, and to one that nobody needs to take.
+    /// Guarantees: the first is wrong, the second is not; both are counted.
+    #[test]
+    fn a_final_answer_is_wrong_where_it_is_not_deserved() {
+        let address = gateway("HTTP/1.1 413 Payload Too Large\r\n\r\n");
+        for may_be_told in [&[][..], &[TOO_LARGE]] {
+            let body = Body {
+                bytes: Arc::new(vec![0; 16]),
+                encoding: "gzip",
+                may_be_told,
+            };
+            let mut attack = Attack::none();
+            attack.bodies(1, &address, &body);
+            until(&attack, |answers| answers.statuses.contains_key(&413));
+            let answers = attack.end();
+            assert_eq!(
+                answers.wrong.contains_key(&413),
+                may_be_told.is_empty(),
+                "{answers:?}"
+            );
+        }
     }
 }

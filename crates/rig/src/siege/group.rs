@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 /// The period of a CPU quota: the kernel's own default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
 
@@ -14,6 +16,21 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(20);
 /// Becomes the command after it has joined the groups before `--`: nothing of it runs outside.
 const JOIN_AND_EXEC: &str =
     r#"while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@""#;
+
+/// Memory of processes, in bytes (proc_pid_status(5)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resident {
+    /// Theirs: heaps and stacks.
+    pub(crate) anonymous: u64,
+    /// Pages of files, mostly of the executable: the kernel has them back when it needs them.
+    pub(crate) file: u64,
+}
+
+fn status_bytes(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
 
 /// What a gateway may use.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +136,32 @@ impl Group {
             .ok()
     }
 
+    /// What its processes have resident.
+    pub(crate) fn resident(&self) -> Resident {
+        let mut all = Resident::default();
+        for process in self.processes() {
+            let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            all.anonymous += status_bytes(&status, "RssAnon:");
+            all.file += status_bytes(&status, "RssFile:");
+        }
+        all
+    }
+
+    /// Ends its processes at once.
+    pub(crate) fn kill(&self) {
+        for process in self.processes() {
+            if let Some(process) = Pid::from_raw(process) {
+                // One that is gone is what is wanted.
+                let _ = kill_process(process, Signal::KILL);
+            }
+        }
+    }
+
+    fn processes(&self) -> Vec<i32> {
+        let text = fs::read_to_string(self.memory.join("cgroup.procs")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
     /// Processes the kernel has killed for memory.
     pub(crate) fn oom_kills(&self) -> u64 {
         let file = if self.version == 2 {
@@ -155,4 +198,20 @@ fn mount_of(is: impl Fn(&str) -> bool) -> Option<PathBuf> {
 fn controllers(root: &Path) -> Vec<String> {
     let text = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
     text.split_whitespace().map(String::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: a process's status as the kernel writes it; one that is gone.
+    /// Guarantees: kilobytes are read as bytes; what is not there is nothing.
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let status =
+            "VmRSS:\t   12288 kB\nRssAnon:\t    4096 kB\nRssFile:\t    8192 kB\nRssShmem:\t       0 kB\n";
+        assert_eq!(status_bytes(status, "RssAnon:"), 4 << 20);
+        assert_eq!(status_bytes(status, "RssFile:"), 8 << 20);
+        assert_eq!(status_bytes("", "RssAnon:"), 0);
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use sluice_journal::{Cursor, Limits, directory_of, escape};
+use sluice_memory::Plan;
 use sluice_parquet::{
     ColumnType, Delivery, Feed, FileSettings, LayoutSettings, Level, ParquetExporter, ParquetExporterOptions,
     PartitionBy, Promotion, S3Settings, Target,
@@ -26,11 +27,68 @@ const DURABLE_BYTES: u64 = 4 << 30;
 /// And so many requests: the queue remembers some 200 bytes of each.
 const DURABLE_REQUESTS: u64 = 200_000;
 
+/// Where nothing else is said, the files that are written have this part of the memory budget at most, all pipelines together.
+const OPEN_PART: u64 = 4;
+
+/// And those of a pipeline so much: more makes row groups no larger.
+const MAX_OPEN_BYTES: u64 = 128 << 20;
+
+/// How much memory the files that are written may take: no permit accounts for it, so it is not the receivers'.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OpenFiles {
+    /// In each pipeline, for an exporter that does not say.
+    default_bytes: u64,
+    /// In all pipelines.
+    reserved_bytes: u64,
+}
+
+impl OpenFiles {
+    /// Of a budget of so many bytes.
+    pub fn of(budget_bytes: u64, settings: &Settings) -> Self {
+        let ids = settings.pipelines.iter().flat_map(|pipeline| &pipeline.exporters);
+        let said: Vec<Option<u64>> = ids
+            .filter_map(|id| match settings.exporters.get(id) {
+                Some(settings::Exporter::Parquet(exporter)) => {
+                    Some(exporter.max_open_memory.map(|bytes| bytes.0))
+                }
+                _ => None,
+            })
+            .collect();
+        let silent = said.iter().filter(|bytes| bytes.is_none()).count() as u64;
+        let default_bytes =
+            (budget_bytes / OPEN_PART / silent.max(1)).clamp(settings::MIN_OPEN_BYTES, MAX_OPEN_BYTES);
+        let bytes = |said: &Option<u64>| said.unwrap_or(default_bytes);
+        Self {
+            default_bytes,
+            reserved_bytes: said.iter().map(bytes).fold(0, u64::saturating_add),
+        }
+    }
+
+    /// Leaves the receivers the rest, and no less than the least that they have.
+    pub fn take_from(self, plan: &mut Plan) {
+        let least = plan.floor.min(plan.ceiling);
+        let rest = plan.ceiling.saturating_sub(self.reserved_bytes);
+        if rest < least {
+            tracing::warn!(
+                "the files that parquet exporters write may take {} bytes together (max_open_memory, in each pipeline), and the memory limit leaves \
+                 {} for them and for requests: raise it (memory_limiter.limit_mib) or lower max_open_memory",
+                self.reserved_bytes,
+                plan.ceiling
+            );
+        }
+        plan.ceiling = rest.max(least);
+    }
+}
+
 pub(super) fn exporter(
     id: &ComponentId,
     exporter: &settings::ParquetExporter,
+    open_files: OpenFiles,
     registry: &Registry,
 ) -> Result<ParquetExporter, String> {
+    let open_bytes = exporter
+        .max_open_memory
+        .map_or(open_files.default_bytes, |bytes| bytes.0);
     let options = ParquetExporterOptions {
         target: target(exporter),
         layout: LayoutSettings {
@@ -42,7 +100,7 @@ pub(super) fn exporter(
             target_bytes: exporter.target_size.0,
             max_age: exporter.max_age,
             max_open_files: exporter.max_open_files,
-            max_open_bytes: usize::try_from(exporter.max_open_memory.0).unwrap_or(usize::MAX),
+            max_open_bytes: usize::try_from(open_bytes).unwrap_or(usize::MAX),
             file: FileSettings {
                 promotions: exporter.promote.iter().map(promotion).collect(),
                 zstd_level: exporter.compression_level,
@@ -149,5 +207,84 @@ fn spool_in(exporter: &settings::ParquetExporter) -> PathBuf {
         // On the file system of the files, so that they need not be copied; readers look into the tables' directories.
         None if exporter.s3uploader.is_none() => exporter.path.join(".spool"),
         None => std::env::temp_dir().join("sluice-spool"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use sluice_config::Loader;
+    use sluice_memory::{Machine, MemoryLimit};
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Settings with these pipelines of logs.
+    fn settings(pipelines: &[&str]) -> Settings {
+        let pipelines: Vec<_> = (pipelines.iter().enumerate())
+            .map(|(number, exporters)| {
+                format!("logs/{number}: {{receivers: [otlp], exporters: [{exporters}]}}")
+            })
+            .collect();
+        let yaml = format!(
+            "receivers: {{otlp: {{protocols: {{http: }}}}}}\n\
+             exporters:\n  \
+               parquet: {{path: /tables}}\n  \
+               parquet/more: {{path: /more, max_open_memory: 300MiB}}\n  \
+               debug:\n\
+             service: {{pipelines: {{{}}}}}\n",
+            pipelines.join(", ")
+        );
+        let document = Loader::new().text("test.yaml", yaml).load().unwrap();
+        Settings::from_document(&document).unwrap()
+    }
+
+    /// Scenario: tables in one pipeline, in two, beside an exporter that says how much it may take, and in none; a budget of 200 MiB, a
+    /// large one, and the smallest.
+    /// Guarantees: who does not say gets an equal part of a quarter of the budget, 128 MiB at most and 8 MiB at least; who says gets that;
+    /// all of it is taken out of the budget, for each pipeline.
+    #[test]
+    fn open_files_have_a_part_of_the_budget() {
+        for (pipelines, budget_mib, expected_mib) in [
+            (&["debug"][..], 200, (50, 0)),
+            (&["parquet"], 200, (50, 50)),
+            (&["parquet", "parquet, debug"], 200, (25, 50)),
+            (&["parquet, parquet/more"], 200, (50, 350)),
+            (&["parquet", "parquet/more", "parquet/more"], 200, (50, 650)),
+            (&["parquet", "parquet"], 16 << 10, (128, 256)),
+            (&["parquet", "parquet"], 8, (8, 16)),
+        ] {
+            let found = OpenFiles::of(budget_mib * MIB, &settings(pipelines));
+            let (default_bytes, reserved_bytes) = (expected_mib.0 * MIB, expected_mib.1 * MIB);
+            let expected = OpenFiles {
+                default_bytes,
+                reserved_bytes,
+            };
+            assert_eq!(found, expected, "{pipelines:?}");
+        }
+    }
+
+    /// Scenario: `limit_mib: 256` with one exporter of tables, and with one that is to take more than there is.
+    /// Guarantees: budget and open files together stay within the limit; receivers keep the least that they have, no more.
+    #[test]
+    fn receivers_have_the_rest_of_the_limit() {
+        let limit = MemoryLimit::Bytes {
+            limit: 256 * MIB,
+            spike: 50 * MIB,
+        };
+        let machine = Machine {
+            total: 4096 * MIB,
+            ..Machine::default()
+        };
+        for (exporter, is_enough) in [("parquet", true), ("parquet/more", false)] {
+            let mut plan = Plan::new(Some(limit), &machine, 4);
+            let open_files = OpenFiles::of(plan.ceiling, &settings(&[exporter]));
+            open_files.take_from(&mut plan);
+            let all = plan.ceiling + open_files.reserved_bytes;
+            assert_eq!(all < plan.limit, is_enough, "{exporter}: {plan:?}");
+            assert_eq!(plan.ceiling > plan.floor, is_enough, "{exporter}: {plan:?}");
+        }
     }
 }

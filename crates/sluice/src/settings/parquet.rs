@@ -15,7 +15,7 @@ use super::scope::Scope;
 const MIN_TARGET_BYTES: u64 = 64 << 10;
 
 /// Less than a file with a few thousand rows of every table takes: each request would be a file of its own.
-const MIN_OPEN_BYTES: u64 = 8 << 20;
+pub(crate) const MIN_OPEN_BYTES: u64 = 8 << 20;
 
 /// One conditional PUT takes 5 GB; a file is in memory while it is sent, so far less is sensible.
 const MAX_TARGET_BYTES: u64 = 512 << 20;
@@ -36,8 +36,9 @@ pub struct ParquetExporter {
     pub max_age: Duration,
     /// Files that are written at once, at most; absent: 64.
     pub max_open_files: usize,
-    /// Memory of files that are written, checked after each request; absent: 128 MiB.
-    pub max_open_memory: ByteSize,
+    /// Memory of files that are written, in each pipeline, checked after each request; absent: an equal part of a quarter of the memory
+    /// budget, at most 128 MiB.
+    pub max_open_memory: Option<ByteSize>,
     /// Attributes that get a column of their own.
     pub promote: Vec<Promote>,
     /// Level of zstd, 1 to 22; absent: 1.
@@ -71,7 +72,7 @@ impl Default for ParquetExporter {
             target_size: ByteSize(64 << 20),
             max_age: Duration::from_secs(60),
             max_open_files: 64,
-            max_open_memory: ByteSize(128 << 20),
+            max_open_memory: None,
             promote: Vec::new(),
             compression_level: 1,
             spool_directory: None,
@@ -298,10 +299,13 @@ fn check_files(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
     if exporter.max_spool_size.0 < target.saturating_mul(2) {
         scope.error(&["max_spool_size"], "must be at least twice target_size");
     }
-    if exporter.max_open_memory.0 < MIN_OPEN_BYTES {
+    if exporter
+        .max_open_memory
+        .is_some_and(|bytes| bytes.0 < MIN_OPEN_BYTES)
+    {
         scope.error(
             &["max_open_memory"],
-            "must be at least 8MiB; remove it to use 128MiB",
+            "must be at least 8MiB; remove it to use a part of the memory limit",
         );
     }
     if exporter.max_age.is_zero() {
