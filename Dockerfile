@@ -66,11 +66,11 @@ RUN arch=$(cat /arch) \
 
 FROM scratch
 LABEL org.opencontainers.image.title="sluice" \
-      org.opencontainers.image.description="A telemetry gateway: OTLP in, batched OTLP out, nothing lost silently." \
+      org.opencontainers.image.description="A telemetry gateway: OTLP and Prometheus remote write in; OTLP, remote write and Parquet out; nothing lost silently." \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build-sluice /image/sluice /sluice
 COPY --from=build-sluice /image/etc/sluice /etc/sluice
-# Relative paths of the configuration (files, later queues) mean this directory: mount a volume here.
+# Relative paths of the configuration (files, queues) mean this directory: mount a volume here.
 COPY --from=build-sluice --chown=65532:65532 /image/var/lib/sluice /var/lib/sluice
 WORKDIR /var/lib/sluice
 # By number, since there is no passwd; so that Kubernetes can tell that it is not root.

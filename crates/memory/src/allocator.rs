@@ -21,7 +21,8 @@ const LARGE_BYTES: usize = 1 << 20;
 /// stay resident several times over: 416 MiB for a limit of 256 (docs/decisions.md). While there is room for that, a
 /// [`crate::Sampler`] lets them stay for a second.
 ///
-/// With musl jemalloc has no threads; there, and where this fails, the sampler gives back what is due.
+/// With musl the bindings do not support that thread; there, and where it cannot be started, a [`crate::Sampler`] gives back what
+/// is due at each reading.
 ///
 /// # Errors
 /// What the allocators say.

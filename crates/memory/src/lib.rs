@@ -1,7 +1,7 @@
 //! Memory: what the process may use, what it does use, and a budget that follows.
 //!
 //! Promise: the budget's capacity is what the limit leaves after everything that no permit explains, so that permits
-//! and the rest stay within the limit together. What the rest is, is measured ten times a second while anything goes on: the allocator's
+//! and the rest stay within the limit together. What the rest is, is measured every 100 ms to 1 s, the more often the less room is left: the allocator's
 //! figures, the kernel's of the process, and the cgroup's where one limits us. The capacity is lowered at once and
 //! raised slowly, in steps that do not provoke the next lowering; no request waits for any of this.
 //!

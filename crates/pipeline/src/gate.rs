@@ -11,7 +11,7 @@ pub const FIRST_PROBE: Duration = Duration::from_secs(5);
 /// Probes come no less often than this, however long the fault lasts.
 pub const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// This many payloads refused one after another, with none accepted in between, are not bad
+/// When more payloads than this are refused one after another, with none accepted in between, they are not bad
 /// payloads: the destination is at fault, and the rest of the backlog is held, not dropped.
 pub const MAX_PAYLOAD_FAULTS_IN_A_ROW: u32 = 8;
 

@@ -36,12 +36,22 @@ const PORTS: [u16; 5] = [0, 1, 2, 3, 4];
 #[derive(Args, Debug)]
 pub(crate) struct CompareArgs {
     /// Gateways, as NAME or NAME=PATH; NAME is one of peers.txt, or begins with one
-    /// (sluice-old=/usr/bin/sluice) [default: every one that is found].
-    #[arg(long = "peer", value_name = "NAME[=PATH]", value_delimiter = ',')]
+    /// (sluice-old=/usr/bin/sluice). Arguments of its own may follow, without commas:
+    /// 'sluice-shallow --set receivers.otlp.validation=shallow' [default: every one that is found].
+    #[arg(
+        long = "peer",
+        value_name = "NAME[=PATH][ ARGUMENT ...]",
+        value_delimiter = ','
+    )]
     peers: Vec<String>,
-    /// The gateway that ratios refer to [default: the first one].
-    #[arg(long)]
-    baseline: Option<String>,
+    /// The gateways that ratios refer to: in each table the first of these that does its work
+    /// [default: the first gateway that does].
+    #[arg(long = "baseline", value_name = "NAME", value_delimiter = ',')]
+    baselines: Vec<String>,
+    /// Whose faults make the comparison fail: items lost, delivered twice or altered, nothing delivered, a
+    /// gateway that ended or is not there. All of them are reported, whatever this says.
+    #[arg(long, value_enum, default_value = "ours")]
+    fail_on: FailOn,
     /// What to send: names, "all", or "sweep".
     #[arg(long = "scenario", value_name = "NAME", value_delimiter = ',')]
     scenarios: Vec<String>,
@@ -91,7 +101,31 @@ pub(crate) struct CompareArgs {
     render: Option<PathBuf>,
 }
 
+/// Which gateways have to be without fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FailOn {
+    /// Those whose names begin with sluice or floor.
+    Ours,
+    /// All of them.
+    Any,
+    /// None: that peers lose things is what is measured.
+    Never,
+}
+
+impl FailOn {
+    fn concerns(self, gateway: &str) -> bool {
+        match self {
+            FailOn::Ours => ["sluice", "floor"].iter().any(|ours| gateway.starts_with(ours)),
+            FailOn::Any => true,
+            FailOn::Never => false,
+        }
+    }
+}
+
 /// Measures, or lists, or writes a report again.
+///
+/// # Errors
+/// What keeps it from measuring; or the measurements in which a gateway did what it must not, see `--fail-on`.
 pub(crate) fn run(args: CompareArgs) -> Result<(), String> {
     let out = measure::prepare(&args.out)?;
     if let Some(file) = &args.render {
@@ -121,8 +155,10 @@ pub(crate) fn run(args: CompareArgs) -> Result<(), String> {
 
     let scenarios = chosen(&args)?;
     let bench = bench(&args, &out)?;
-    let baseline = args.baseline.clone().unwrap_or_else(|| peers[0].name.clone());
-    if !peers.iter().any(|peer| peer.name == baseline) {
+    let is_asked = |name: &String| {
+        peers.iter().any(|peer| peer.name == *name) || absent.iter().any(|(absent, _)| absent == name)
+    };
+    if let Some(baseline) = args.baselines.iter().find(|name| !is_asked(name)) {
         return Err(format!("the baseline {baseline:?} is not among the gateways"));
     }
     let mut report = Report {
@@ -132,7 +168,7 @@ pub(crate) fn run(args: CompareArgs) -> Result<(), String> {
         seconds: args.duration.as_secs_f64(),
         warm_up_seconds: args.warm_up.as_secs_f64(),
         repeats: args.repeats,
-        baseline,
+        baselines: args.baselines.clone(),
         shared_cores: Placement::of(Mode::Fixed, &bench.cores).is_shared(),
         works: scenarios.iter().map(work).collect(),
         remarks: remarks(&peers),
@@ -166,7 +202,29 @@ pub(crate) fn run(args: CompareArgs) -> Result<(), String> {
         name("report.json")
     );
     print(&report.markdown());
-    Ok(())
+    judge(&report, args.fail_on)
+}
+
+/// Tells all faults; those that count are the error.
+fn judge(report: &Report, fail_on: FailOn) -> Result<(), String> {
+    if report.samples.iter().all(|sample| sample.figures.is_none()) {
+        return Err("nothing was measured: the report says why".into());
+    }
+    let (failures, others): (Vec<_>, Vec<_>) = report
+        .faults()
+        .into_iter()
+        .partition(|(gateway, _)| fail_on.concerns(gateway));
+    for (_, fault) in others {
+        eprintln!("not a failure, by --fail-on: {fault}");
+    }
+    let failures: Vec<_> = failures.into_iter().map(|(_, fault)| fault).collect();
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "the comparison fails, see --fail-on:\n{}",
+        failures.join("\n")
+    ))
 }
 
 #[allow(clippy::print_stdout, reason = "the table is the output")]
@@ -253,24 +311,30 @@ fn accounting(args: &CompareArgs, bench: &Bench) -> String {
 fn command_line() -> String {
     let arguments = std::env::args()
         .skip(1)
-        .map(|argument| without_directories(&argument));
+        .map(|argument| quoted(without_directories(&argument)));
     std::iter::once("sluice-rig".to_string())
         .chain(arguments)
         .collect::<Vec<_>>()
         .join(" ")
 }
 
+fn quoted(argument: String) -> String {
+    if argument.contains(' ') {
+        format!("'{argument}'")
+    } else {
+        argument
+    }
+}
+
 fn without_directories(argument: &str) -> String {
     let part = |part: &str| {
-        let (name, path) = part.split_once('=').unwrap_or(("", part));
+        let (gateway, arguments) = peer::split_arguments(part);
+        let (name, path) = gateway.split_once('=').unwrap_or(("", gateway));
         let Some((_, file)) = path.rsplit_once('/').filter(|_| path.starts_with('/')) else {
             return part.to_string();
         };
-        if name.is_empty() {
-            file.to_string()
-        } else {
-            format!("{name}={file}")
-        }
+        let equals = if name.is_empty() { "" } else { "=" };
+        format!("{name}{equals}{file} {arguments}").trim_end().to_string()
     };
     argument.split(',').map(part).collect::<Vec<_>>().join(",")
 }
@@ -295,7 +359,9 @@ fn remarks(peers: &[Peer]) -> Vec<(String, String)> {
 }
 
 fn sample(bench: &Bench, peer: &Peer, scenario: &Scenario, mode: Mode, repeat: u32) -> Sample {
-    let (figures, error) = match bench.measure(peer, scenario, mode) {
+    let command = bench.command(peer, scenario, mode);
+    let not_its_work = command.is_err();
+    let (figures, error) = match command.and_then(|command| bench.measure(peer, &command, scenario, mode)) {
         Ok(figures) => (Some(figures), None),
         Err(error) => (None, Some(error)),
     };
@@ -306,6 +372,7 @@ fn sample(bench: &Bench, peer: &Peer, scenario: &Scenario, mode: Mode, repeat: u
         repeat,
         figures,
         error,
+        not_its_work,
     }
 }
 
@@ -360,6 +427,22 @@ fn write(report: &Report, out: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    /// Scenario: gateways of ours and of others under each choice of whose faults count.
+    /// Guarantees: by default those whose names begin with sluice or floor.
+    #[test]
+    fn faults_count_as_asked() {
+        for (fail_on, ours, others) in [
+            (FailOn::Ours, true, false),
+            (FailOn::Any, true, true),
+            (FailOn::Never, false, false),
+        ] {
+            for gateway in ["sluice", "sluice-old", "floor"] {
+                assert_eq!(fail_on.concerns(gateway), ours, "{fail_on:?} {gateway}");
+            }
+            assert_eq!(fail_on.concerns("collector"), others, "{fail_on:?}");
+        }
+    }
+
     /// Scenario: arguments with and without absolute paths.
     /// Guarantees: only the directories of absolute paths are left out.
     #[test]
@@ -367,6 +450,10 @@ mod tests {
         assert_eq!(
             without_directories("a=/x/y/sluice,floor,b=/z/q"),
             "a=sluice,floor,b=q"
+        );
+        assert_eq!(
+            without_directories("a=/x/y/sluice --set b=/z,floor --threads 1"),
+            "a=sluice --set b=/z,floor --threads 1"
         );
         assert_eq!(without_directories("--out"), "--out");
         assert_eq!(without_directories("deploy/compare"), "deploy/compare");

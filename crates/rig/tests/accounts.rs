@@ -130,48 +130,63 @@ fn scripted_faults_reach_the_load() {
     }
 }
 
-/// Scenario: gateways between load and sink that drop one item in a thousand, duplicate a request, and send
-/// two requests in the wrong order; looked at at once and later.
-/// Guarantees: the account finds exactly the lost ids, the duplicates and the reordering, and is not exact
-/// for the first two.
+/// Scenario: gateways between load and sink that drop one item in 10,000, duplicate a request, and send two requests in
+/// the wrong order; over HTTP and gRPC, looked at at once and later.
+/// Guarantees: the account finds exactly the lost ids, the duplicates and the reordering, and is not exact for the first
+/// two.
 #[test]
 fn broken_gateways_are_caught() {
-    for check in [Check::Now, Check::Later] {
+    for (check, protocol) in [
+        (Check::Now, Protocol::Http),
+        (Check::Later, Protocol::Http),
+        (Check::Now, Protocol::Grpc),
+        (Check::Later, Protocol::Grpc),
+    ] {
         let through = |defect: Defect| {
             let sink = sink(check, "");
-            let gateway = BrokenGateway::start(sink.http(), defect);
+            let gateway = match protocol {
+                Protocol::Grpc => BrokenGateway::grpc(sink.grpc(), defect),
+                _ => BrokenGateway::http(sink.http(), defect),
+            };
             let report = load::run(&Plan {
                 target: gateway.address().to_string(),
                 senders: 1,
                 connections: 1,
-                ..plan(&sink, Signal::Logs, Protocol::Http)
+                pace: Pace::Open {
+                    items_per_second: 200_000,
+                },
+                ..plan(&sink, Signal::Logs, protocol)
             })
             .unwrap();
-            assert_eq!(report.accepted_items, 2000);
+            assert_eq!(report.accepted_items, 20_000);
             gateway.finish();
-            (sink.stats(), sink.account(Signal::Logs))
+            sink.account(Signal::Logs)
         };
-        let (_, account) = through(Defect::None);
-        assert!(account.is_exact() && account.reordered == 0, "{account:?}");
+        let case = format!("{check:?} {protocol:?}");
+        let account = through(Defect::None);
+        assert!(
+            account.is_exact() && account.reordered == 0,
+            "{case}: {account:?}"
+        );
 
-        let (_, account) = through(Defect::DropItem { every: 1000 });
+        let account = through(Defect::DropItem { every: 10_000 });
         assert!(!account.is_exact());
         assert_eq!(
             (account.lost, account.delivered, account.unknown),
-            (2, 1998, 0),
-            "{account:?}"
+            (2, 19_998, 0),
+            "{case}: {account:?}"
         );
         assert_eq!(account.lost_runs.len(), 2);
 
-        let (_, account) = through(Defect::DuplicateRequest { number: 7 });
+        let account = through(Defect::DuplicateRequest { number: 7 });
         assert!(!account.is_exact());
-        assert_eq!((account.duplicated, account.lost), (50, 0), "{account:?}");
+        assert_eq!((account.duplicated, account.lost), (50, 0), "{case}: {account:?}");
 
-        let (_, account) = through(Defect::SwapRequests { number: 20 });
+        let account = through(Defect::SwapRequests { number: 20 });
         assert_eq!(
             (account.reordered, account.lost, account.duplicated),
             (50, 0, 0),
-            "{account:?}"
+            "{case}: {account:?}"
         );
         assert!(account.is_exact());
     }

@@ -12,7 +12,7 @@ use crate::journal::JournalCommand;
 use crate::settings::{self, Settings};
 use crate::{DEFAULT_CONFIG, demo, journal, serve};
 
-/// A telemetry gateway: OTLP in, batched OTLP out. Without a subcommand it serves until stopped;
+/// A telemetry gateway: OTLP and Prometheus remote write in; OTLP, remote write and Parquet out. Without a subcommand it serves until stopped;
 /// without --config it serves the built-in default: OTLP on localhost:4317 and 4318 into files
 /// below ./sluice-data.
 #[derive(Debug, Parser)]

@@ -42,12 +42,23 @@ fn every_example_is_valid() {
     assert!(seen >= 3, "{seen}");
 }
 
-/// Scenario: the two shapes that the comparison gives to sluice and to the Collector alike.
+/// Scenario: what the comparison gives to sluice and to the Collector alike, and to sluice alone.
 /// Guarantees: sluice reads each without a warning, so that none of what makes the work equal is silently without effect.
 #[test]
-fn every_shape_of_the_comparison_is_valid() {
-    for shape in ["minimal", "balanced"] {
-        example(&format!("../deploy/compare/shapes/{shape}.yaml"));
+fn every_file_of_the_comparison_is_valid() {
+    for file in [
+        "shapes/minimal",
+        "shapes/balanced",
+        "collector-http-none",
+        "collector-http-zstd",
+        "collector-grpc-zstd",
+        "sluice-http-zstd-frames",
+        "sluice-http-gzip-members",
+        "sluice-remote-write-snappy",
+        "sluice-remote-write-zstd",
+        "sluice-through-snappy",
+    ] {
+        example(&format!("../deploy/compare/{file}.yaml"));
     }
 }
 

@@ -56,7 +56,6 @@ pub(super) struct Bar<'a> {
 
 /// One figure of every gateway in a table, and what it is divided by the baseline's.
 pub(super) fn bars<'a>(
-    report: &Report,
     table: &Table<'a>,
     figure: fn(&Figures) -> f64,
     ratio: fn(&Row<'a>) -> Option<Spread>,
@@ -67,7 +66,7 @@ pub(super) fn bars<'a>(
         figure: row.spread(figure),
         // Next to itself the baseline needs no ratio.
         ratio: ratio(row)
-            .filter(|_| row.gateway != report.baseline)
+            .filter(|_| row.gateway != table.baseline)
             .map(|ratio| ratio.median),
     };
     rows.map(bar).collect()
@@ -87,12 +86,7 @@ pub(crate) fn picture(report: &Report) -> String {
         let chart = Chart {
             title: &title,
             note: "",
-            bars: bars(
-                report,
-                &table,
-                |figures| figures.cpu_per_million,
-                |row| row.cpu_ratio,
-            ),
+            bars: bars(&table, |figures| figures.cpu_per_million, |row| row.cpu_ratio),
         };
         if chart.bars.is_empty() {
             continue;

@@ -72,9 +72,8 @@ fn introduction(report: &Report) -> String {
          here, and no fault of the gateway as long as answers are not what it waits for.</dd>\n\
          </dl>\n\
          <p>Bars show the median of all repeats, thin lines the range from the least to the most; a line that is not there \
-         means that all were equal. In brackets: so many times {baseline}'s figure. Pale bars are not equal work, see the notes at the end. Machines differ: compare gateways \
+         means that all were equal. In brackets: so many times the figure of the baseline, which the table below the charts names. Pale bars are not equal work, see the notes at the end. Machines differ: compare gateways \
          within a chart, not figures between reports.</p>\n",
-        baseline = escape(&report.baseline),
         taken = escape(&report.taken),
         cores = machine.cores,
         processor = escape(&machine.processor),
@@ -92,7 +91,7 @@ fn introduction(report: &Report) -> String {
 }
 
 fn section<'a>(report: &'a Report, table: &Table<'a>) -> String {
-    let rated = |figure, ratio| chart::bars(report, table, figure, ratio);
+    let rated = |figure, ratio| chart::bars(table, figure, ratio);
     let bars = |figure: fn(&Figures) -> f64| rated(figure, |_| None);
     let cpu = Chart {
         title: "CPU seconds per million items",
@@ -146,7 +145,7 @@ fn section<'a>(report: &'a Report, table: &Table<'a>) -> String {
         html += &chart.figure(report);
     }
     html += "</div>\n";
-    html += &grid(&Grid::of(report, table));
+    html += &grid(&Grid::of(table));
     html
 }
 

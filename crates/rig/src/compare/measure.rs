@@ -107,8 +107,25 @@ impl Figures {
 }
 
 impl Bench {
+    /// How a gateway is started; an error says why it does not do this work.
+    pub(crate) fn command(
+        &self,
+        peer: &Peer,
+        scenario: &Scenario,
+        mode: Mode,
+    ) -> Result<Vec<String>, String> {
+        let threads = Placement::of(mode, &self.cores).gateway.len();
+        peer.command(scenario, self.ports, threads, &self.configurations, &self.out)
+    }
+
     /// Measures one gateway once.
-    pub(crate) fn measure(&self, peer: &Peer, scenario: &Scenario, mode: Mode) -> Result<Figures, String> {
+    pub(crate) fn measure(
+        &self,
+        peer: &Peer,
+        command: &[String],
+        scenario: &Scenario,
+        mode: Mode,
+    ) -> Result<Figures, String> {
         let ports = self.ports;
         for port in [
             ports.gateway_http,
@@ -124,14 +141,12 @@ impl Bench {
             }
         }
         let placement = Placement::of(mode, &self.cores);
-        let threads = placement.gateway.len();
-        let command = peer.command(scenario, ports, threads, &self.configurations, &self.out)?;
         if mode == Mode::Idle {
-            return self.idle(peer, scenario, &command, &placement);
+            return self.idle(peer, scenario, command, &placement);
         }
         let mut sink = self.start_sink(mode, &placement)?;
         sink.await_port(ports.sink_control)?;
-        let (mut gateway, start) = self.start_gateway(peer, scenario, &command, &placement)?;
+        let (mut gateway, start) = self.start_gateway(peer, scenario, command, &placement)?;
 
         let control = format!("127.0.0.1:{}", ports.sink_control);
         let name = scenario.signal.name();

@@ -24,12 +24,26 @@ pub(crate) struct Kind {
     pub(crate) remark: String,
 }
 
+impl Kind {
+    /// The extension of its configuration files, and how their names begin: the first that is there is taken.
+    fn files(&self) -> (&str, Vec<&str>) {
+        let mut words = self.configured.split_whitespace();
+        let extension = words.next().unwrap_or_default();
+        (
+            extension,
+            std::iter::once(self.name.as_str()).chain(words).collect(),
+        )
+    }
+}
+
 /// A gateway that can be started.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) executable: PathBuf,
+    /// Of its command line, beyond those of its kind.
+    pub(crate) arguments: Vec<String>,
 }
 
 /// The gateways that were asked for.
@@ -88,15 +102,23 @@ pub(crate) fn read_kinds(text: &str) -> Result<Vec<Kind>, String> {
     Ok(kinds)
 }
 
-/// The gateways that were asked for as `NAME` or `NAME=PATH`, or else all that are known; those that cannot
-/// be found come with what was tried.
+/// Splits what a gateway was asked for with into `NAME` or `NAME=PATH` and the arguments that follow it, which begin
+/// with a dash.
+pub(crate) fn split_arguments(asked: &str) -> (&str, &str) {
+    let end = asked.find(" -").unwrap_or(asked.len());
+    (&asked[..end], asked[end..].trim())
+}
+
+/// The gateways that were asked for as `NAME` or `NAME=PATH`, with arguments behind it if there are any, or else all
+/// that are known; those that cannot be found come with what was tried.
 pub(crate) fn find(kinds: &[Kind], asked: &[String]) -> Result<Found, String> {
     let all: Vec<String> = kinds.iter().map(|kind| kind.name.clone()).collect();
     let mut all_found = Found::default();
     for asked in if asked.is_empty() { &all } else { asked } {
+        let (asked, arguments) = split_arguments(asked);
         let (name, path) = match asked.split_once('=') {
             Some((name, path)) => (name, Some(path)),
-            None => (asked.as_str(), None),
+            None => (asked, None),
         };
         let known = |kind: &&Kind| {
             name.strip_prefix(&kind.name)
@@ -113,6 +135,7 @@ pub(crate) fn find(kinds: &[Kind], asked: &[String]) -> Result<Found, String> {
                 name: name.into(),
                 kind: kind.clone(),
                 executable,
+                arguments: arguments.split_whitespace().map(String::from).collect(),
             }),
             Err(error) => all_found.absent.push((name.into(), error)),
         }
@@ -164,7 +187,7 @@ impl Peer {
             arguments,
             ..
         } = &self.kind;
-        let work = scenario.configuration();
+        let works = scenario.configurations();
         let signal = scenario.signal;
         if !path.is_empty() && !path.ends_with(signal.http_path()) {
             return Err(format!("{} does not take {signal}", self.name));
@@ -180,8 +203,12 @@ impl Peer {
         let mut arguments = arguments.clone();
         let mut config = String::new();
         let mut needs_scratch = false;
-        if configured.contains('-') {
-            if !configured.split(',').any(|can| can == work) {
+        let (extension, names) = self.kind.files();
+        if extension.contains('-') {
+            if !configured
+                .split(',')
+                .any(|can| works.iter().any(|work| can == work))
+            {
                 return Err(format!("{} does only {configured}", self.name));
             }
             // It sends on what it is sent: compressed again, that is nothing a destination reads.
@@ -189,20 +216,29 @@ impl Peer {
                 return Err(format!("{} takes plain protobuf only", self.name));
             }
         } else {
-            let file = format!("{}-{work}.{configured}", self.kind.name);
-            let source = configurations.join(&file);
-            let text = std::fs::read_to_string(&source)
+            let mut candidates = Vec::new();
+            for work in &works {
+                for name in &names {
+                    candidates.push(configurations.join(format!("{name}-{work}.{extension}")));
+                }
+            }
+            let source = candidates
+                .iter()
+                .find(|path| path.is_file())
+                .unwrap_or(&candidates[0]);
+            let text = std::fs::read_to_string(source)
                 .map_err(|error| format!("no configuration {}: {error}", source.display()))?;
-            if configured == COMMAND_LINE {
+            if extension == COMMAND_LINE {
                 arguments.extend(command_line(&text));
             } else {
                 needs_scratch = text.contains("@SCRATCH@");
-                let target = out.join(&file);
+                let target = out.join(format!("{}-{}.{extension}", self.name, works[0]));
                 std::fs::write(&target, values.put_into_file(&text))
                     .map_err(|error| format!("cannot write {}: {error}", target.display()))?;
                 config = target.display().to_string();
             }
         }
+        arguments.extend(self.arguments.iter().cloned());
         if needs_scratch || arguments.iter().any(|argument| argument.contains("{scratch}")) {
             make_empty(&scratch)?;
         }
@@ -280,17 +316,22 @@ mod tests {
         (read_kinds(&text).unwrap(), directory)
     }
 
-    /// Scenario: the shipped table; a gateway under a name of its own, one that cannot be found, one nobody
-    /// knows.
+    /// Scenario: the shipped table; a gateway under a name of its own, with arguments of its own, one that cannot
+    /// be found, one nobody knows.
     /// Guarantees: each finds its line, what is absent says what was tried, an unknown name is an error that
-    /// lists names.
+    /// lists names; arguments are part of neither name nor path.
     #[test]
     fn gateways_are_found() {
         let (kinds, _) = shipped();
-        let asked = ["floor".into(), "sluice-old=/nowhere/sluice".into()];
+        let asked = [
+            "floor --threads 1".into(),
+            "sluice-old=/nowhere/sluice --set a=b".into(),
+        ];
         let Found { peers, absent } = find(&kinds, &asked).unwrap();
         assert_eq!(peers.len(), 1);
         assert_eq!(peers[0].kind.name, "floor");
+        assert_eq!(peers[0].name, "floor");
+        assert_eq!(peers[0].arguments, ["--threads", "1"]);
         assert_eq!(
             absent,
             [("sluice-old".into(), "/nowhere/sluice is no file".into())]
@@ -305,7 +346,7 @@ mod tests {
 
     /// Scenario: the commands of every shipped gateway for every scenario.
     /// Guarantees: each gateway does the work that is listed for it and says of all other why not; values are
-    /// put in everywhere, and comments are no arguments.
+    /// put in everywhere, comments are no arguments, and its own arguments come last.
     #[test]
     fn commands_are_complete() {
         const OTLP: &[&str] = &["http-none", "http-zstd", "grpc-zstd"];
@@ -338,13 +379,17 @@ mod tests {
                 name: kind.name.clone(),
                 kind,
                 executable: "/bin/gateway".into(),
+                arguments: vec!["--set".into(), "a=b".into()],
             };
             let (works, signals) = does(&peer.name);
             let is_plain = |scenario: &Scenario| {
                 scenario.encoding == Encoding::Identity && scenario.protocol != Protocol::Json
             };
             for scenario in SCENARIOS {
-                let expected = works.contains(&scenario.configuration().as_str())
+                let configurations = scenario.configurations();
+                let expected = works
+                    .iter()
+                    .any(|work| configurations.iter().any(|name| name == work))
                     && signals.contains(&scenario.signal)
                     && (peer.name != "floor" || is_plain(scenario));
                 let command = peer.command(scenario, PORTS, 2, &directory, &out);
@@ -357,6 +402,7 @@ mod tests {
                 );
                 let Ok(command) = command else { continue };
                 assert_eq!(command[0], "/bin/gateway");
+                assert_eq!(command[command.len() - 2..], ["--set", "a=b"]);
                 assert!(
                     !command.iter().any(|argument| argument.contains(['{', '#'])),
                     "{command:?}"
@@ -382,6 +428,7 @@ mod tests {
             name: "agent-new".into(),
             kind: read_kinds(line).unwrap().remove(0),
             executable: "/bin/agent".into(),
+            arguments: Vec::new(),
         };
         let scenario = |name: &str| SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
         let command = || peer.command(scenario("metrics-none"), PORTS, 2, &out, &out);
@@ -397,6 +444,39 @@ mod tests {
                 .unwrap_err(),
             "agent-new does not take logs"
         );
+        std::fs::remove_dir_all(&out).unwrap();
+    }
+
+    /// Scenario: sluice and the Collector, with and without passing through, without a file and with one of its own.
+    /// Guarantees: sluice reads the Collector's file where it has none of its own; who cannot pass through has the
+    /// configuration for zstd.
+    #[test]
+    fn files_are_shared() {
+        let (kinds, directory) = shipped();
+        let out = scratch("shared");
+        let found = find(&kinds, &["sluice=/bin/sh".into(), "collector=/bin/sh".into()]).unwrap();
+        let configuration = |gateway: usize, scenario: &str| {
+            let scenario = SCENARIOS.iter().find(|found| found.name == scenario).unwrap();
+            let command = found.peers[gateway]
+                .command(scenario, PORTS, 2, &directory, &out)
+                .unwrap();
+            std::fs::read_to_string(&command[2]).unwrap()
+        };
+        let shipped = |file: &str| std::fs::read_to_string(directory.join(file)).unwrap();
+        let zstd = shipped("collector-http-zstd.yaml");
+        assert_eq!(configuration(0, "metrics-zstd"), zstd);
+        assert_eq!(configuration(1, "metrics-zstd-frames"), zstd);
+        assert_eq!(configuration(1, "metrics-gzip-members"), zstd);
+        for (scenario, file) in [
+            ("metrics-zstd-frames", "sluice-http-zstd-frames.yaml"),
+            ("metrics-gzip-members", "sluice-http-gzip-members.yaml"),
+        ] {
+            let text = configuration(0, scenario);
+            assert!(
+                text == shipped(file) && text.contains("passthrough: always"),
+                "{file}"
+            );
+        }
         std::fs::remove_dir_all(&out).unwrap();
     }
 

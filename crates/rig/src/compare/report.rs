@@ -18,6 +18,8 @@ pub(crate) struct Sample {
     pub(crate) repeat: u32,
     pub(crate) figures: Option<Figures>,
     pub(crate) error: Option<String>,
+    /// The gateway does not do this work, as the error says: it is no fault of it.
+    pub(crate) not_its_work: bool,
 }
 
 /// What a report says of a scenario.
@@ -42,8 +44,8 @@ pub(crate) struct Report {
     pub(crate) seconds: f64,
     pub(crate) warm_up_seconds: f64,
     pub(crate) repeats: u32,
-    /// The gateway that ratios refer to.
-    pub(crate) baseline: String,
+    /// The gateways that ratios refer to: in each table to the first of them that is in it, else to the first gateway.
+    pub(crate) baselines: Vec<String>,
     /// Whether generator and sink share the cores of the gateway in the modes with two cores.
     pub(crate) shared_cores: bool,
     pub(crate) works: Vec<Work>,
@@ -138,6 +140,8 @@ impl Row<'_> {
 pub(crate) struct Table<'a> {
     pub(crate) work: &'a Work,
     pub(crate) mode: Mode,
+    /// What ratios are made with; empty where nothing was measured.
+    pub(crate) baseline: &'a str,
     pub(crate) rows: Vec<Row<'a>>,
 }
 
@@ -152,10 +156,11 @@ impl Report {
             let known =
                 |table: &Table<'_>| table.work.scenario == sample.scenario && table.mode == sample.mode;
             if !tables.iter().any(known) {
-                let rows = self.rows(&sample.scenario, sample.mode);
+                let (baseline, rows) = self.rows(&sample.scenario, sample.mode);
                 tables.push(Table {
                     work,
                     mode: sample.mode,
+                    baseline,
                     rows,
                 });
             }
@@ -163,7 +168,34 @@ impl Report {
         tables
     }
 
-    fn rows(&self, scenario: &str, mode: Mode) -> Vec<Row<'_>> {
+    /// What should not have happened: the gateway, and which measurement and what, in words. That a gateway lost
+    /// things, delivered them twice or altered them, delivered nothing, could not be measured, or is not there.
+    pub(crate) fn faults(&self) -> Vec<(&str, String)> {
+        let wrong = |sample: &Sample| match &sample.figures {
+            Some(figures) => wrong(figures, sample.mode),
+            None if sample.not_its_work => None,
+            None => Some(format!(
+                "not measured: {}",
+                sample.error.as_deref().unwrap_or("unknown")
+            )),
+        };
+        let measured = self.samples.iter().filter_map(|sample| {
+            let wrong = wrong(sample)?;
+            let (mode, repeat) = (sample.mode.name(), sample.repeat + 1);
+            let fault = format!(
+                "{}, {mode}, {} #{repeat}: {wrong}",
+                sample.scenario, sample.gateway
+            );
+            Some((sample.gateway.as_str(), fault))
+        });
+        let absent = self.absent.iter();
+        let absent =
+            absent.map(|(gateway, error)| (gateway.as_str(), format!("{gateway} is absent: {error}")));
+        measured.chain(absent).collect()
+    }
+
+    /// The baseline of a table, and its rows.
+    fn rows(&self, scenario: &str, mode: Mode) -> (&str, Vec<Row<'_>>) {
         let samples = || {
             let all = self.samples.iter();
             all.filter(move |sample| sample.scenario == scenario && sample.mode == mode)
@@ -175,6 +207,13 @@ impl Report {
                 gateways.push(&sample.gateway);
             }
         }
+        let is_measured =
+            |gateway: &str| samples().any(|sample| sample.gateway == gateway && sample.figures.is_some());
+        let named = self.baselines.iter().map(String::as_str);
+        let mut candidates = named.chain(gateways.iter().copied());
+        let baseline = candidates
+            .find(|gateway| is_measured(gateway))
+            .unwrap_or_default();
         let ratio = |gateway: &str, figure: fn(&Figures) -> f64| {
             let of = |gateway: &str, repeat: u32| {
                 let mut same =
@@ -182,14 +221,14 @@ impl Report {
                 same.find_map(|sample| sample.figures.as_ref()).map(figure)
             };
             let ratios: Vec<f64> = (0..self.repeats)
-                .filter_map(|repeat| Some(of(gateway, repeat)? / of(&self.baseline, repeat)?))
+                .filter_map(|repeat| Some(of(gateway, repeat)? / of(baseline, repeat)?))
                 .filter(|ratio| ratio.is_finite())
                 .collect();
             (!ratios.is_empty()).then(|| Spread::of(ratios))
         };
-        gateways
-            .into_iter()
-            .map(|gateway| {
+        let rows = gateways
+            .iter()
+            .map(|&gateway| {
                 let own = || samples().filter(|sample| sample.gateway == gateway);
                 Row {
                     gateway,
@@ -199,7 +238,8 @@ impl Report {
                     error: own().find_map(|sample| sample.error.as_deref()),
                 }
             })
-            .collect()
+            .collect();
+        (baseline, rows)
     }
 
     /// How much one core more brings each gateway: its speed on two cores divided by that on one.
@@ -261,7 +301,7 @@ impl Report {
                 table.mode.name(),
                 heading(self, &table)
             );
-            text += &Grid::of(self, &table).markdown();
+            text += &Grid::of(&table).markdown();
         }
         let scaling = self.scaling();
         if !scaling.is_empty() {
@@ -281,6 +321,27 @@ impl Report {
         }
         text
     }
+}
+
+/// What is wrong with what was delivered, in words.
+fn wrong(figures: &Figures, mode: Mode) -> Option<String> {
+    let account = &figures.account;
+    let nothing = mode != Mode::Idle && figures.delivered == 0;
+    let found = [
+        (account.lost, "lost"),
+        (account.duplicated, "delivered twice"),
+        (
+            account.unknown + account.unmarked,
+            "delivered that were never sent",
+        ),
+        (figures.malformed, "requests that cannot be read"),
+    ];
+    let found = found.iter().filter(|(number, _)| *number > 0);
+    let mut words: Vec<_> = found.map(|(number, what)| format!("{number} {what}")).collect();
+    if nothing {
+        words.push("nothing delivered".into());
+    }
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 /// What a table is about, in a sentence.
@@ -319,7 +380,7 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    pub(crate) fn of(report: &Report, table: &Table<'_>) -> Grid {
+    pub(crate) fn of(table: &Table<'_>) -> Grid {
         let idle = table.mode == Mode::Idle;
         let mut rows = Vec::new();
         for row in &table.rows {
@@ -335,11 +396,7 @@ impl Grid {
                 rows.push(Err((name, error.to_string())));
             }
         }
-        let headers = if idle {
-            idle_headers()
-        } else {
-            load_headers(report, table)
-        };
+        let headers = if idle { idle_headers() } else { load_headers(table) };
         Grid { headers, rows }
     }
 
@@ -363,15 +420,15 @@ impl Grid {
     }
 }
 
-fn load_headers(report: &Report, table: &Table<'_>) -> Vec<String> {
-    let items = &table.work.items;
+fn load_headers(table: &Table<'_>) -> Vec<String> {
+    let (items, baseline) = (&table.work.items, table.baseline);
     vec![
         "gateway".into(),
         "CPU-s per million".into(),
-        format!("CPU / {}", report.baseline),
+        format!("CPU / {baseline}"),
         format!("{items}/s accepted"),
         format!("{items}/s delivered"),
-        format!("delivered / {}", report.baseline),
+        format!("delivered / {baseline}"),
         "refused".into(),
         "delivered".into(),
         "peak RSS, MiB".into(),
@@ -514,6 +571,7 @@ pub(crate) mod tests {
                 ..Figures::default()
             }),
             error: None,
+            not_its_work: false,
         }
     }
 
@@ -544,7 +602,7 @@ pub(crate) mod tests {
             seconds: 10.0,
             warm_up_seconds: 2.0,
             repeats: 3,
-            baseline: "collector".into(),
+            baselines: vec!["collector".into()],
             shared_cores: true,
             works: vec![Work {
                 scenario: "metrics-none".into(),
@@ -583,6 +641,97 @@ pub(crate) mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+    }
+
+    /// Scenario: two baselines are named; one scenario has only the second of them, one has neither.
+    /// Guarantees: each table has the first named one that was measured in it, or else its first gateway.
+    #[test]
+    fn every_table_has_a_baseline() {
+        let mut report = example();
+        let in_scenario = |gateway: &str, scenario: &str, cpu| Sample {
+            scenario: scenario.into(),
+            ..sample(gateway, Mode::Fixed, 0, cpu, 100_000.0, 0)
+        };
+        for scenario in ["remote-write", "through"] {
+            let work = Work {
+                scenario: scenario.into(),
+                ..report.works[0].clone()
+            };
+            report.works.push(work);
+        }
+        report.baselines = vec!["collector".into(), "vmagent".into()];
+        let absent = Sample {
+            figures: None,
+            error: Some("no configuration".into()),
+            ..in_scenario("collector", "remote-write", 0.0)
+        };
+        report.samples.extend([
+            absent,
+            in_scenario("sluice", "remote-write", 1.0),
+            in_scenario("vmagent", "remote-write", 4.0),
+            in_scenario("floor", "through", 1.0),
+            in_scenario("sluice", "through", 3.0),
+        ]);
+        let text = report.markdown();
+        for (baseline, row) in [
+            ("collector", "| sluice | 0.500 (0.400 - 0.600) | 0.100 |"),
+            ("vmagent", "| sluice | 1.00 | 0.250 |"),
+            ("floor", "| sluice | 3.00 | 3.00 |"),
+        ] {
+            assert!(
+                text.contains(&format!("| CPU / {baseline} |")),
+                "{baseline}: {text}"
+            );
+            assert!(text.contains(row), "{row}: {text}");
+        }
+    }
+
+    /// Scenario: measurements with each thing that can be wrong, one that is right, one that is idle, one of work
+    /// that a gateway does not do, and a gateway that is not there.
+    /// Guarantees: all of them are named but for the right ones, with scenario, mode, gateway and repeat.
+    #[test]
+    fn faults_are_named() {
+        let with = |change: fn(&mut Figures)| {
+            let mut sample = sample("sluice", Mode::Saturated, 1, 1.0, 1.0, 0);
+            change(sample.figures.as_mut().unwrap());
+            sample
+        };
+        let without = |error: &str, not_its_work| Sample {
+            figures: None,
+            error: Some(error.into()),
+            not_its_work,
+            ..sample("floor", Mode::Fixed, 0, 0.0, 0.0, 0)
+        };
+        let report = Report {
+            absent: vec![("sluice-old".into(), "no file".into())],
+            samples: vec![
+                with(|_| {}),
+                with(|figures| figures.account.lost = 3),
+                with(|figures| (figures.account.duplicated, figures.malformed) = (4, 1)),
+                with(|figures| (figures.account.unknown, figures.account.unmarked) = (1, 1)),
+                with(|figures| figures.delivered = 0),
+                Sample {
+                    figures: Some(Figures::default()),
+                    ..sample("sluice", Mode::Idle, 0, 0.0, 0.0, 0)
+                },
+                without("it takes plain protobuf only", true),
+                without("it ended", false),
+            ],
+            ..Report::default()
+        };
+        let faults: Vec<_> = report.faults().into_iter().map(|(_, fault)| fault).collect();
+        let cell = "metrics-none, saturated, sluice #2";
+        assert_eq!(
+            faults,
+            [
+                format!("{cell}: 3 lost"),
+                format!("{cell}: 4 delivered twice, 1 requests that cannot be read"),
+                format!("{cell}: 2 delivered that were never sent"),
+                format!("{cell}: nothing delivered"),
+                "metrics-none, fixed, floor #1: not measured: it ended".into(),
+                "sluice-old is absent: no file".into(),
+            ]
+        );
     }
 
     /// Scenario: the report is written as JSON and read again.

@@ -33,6 +33,9 @@ pub(crate) struct Scenario {
     pub(crate) compression: &'static str,
     /// Requests are answered when they are in a queue on disk; the configuration's name says so as well.
     pub(crate) on_disk: bool,
+    /// What of a compressed request goes on as it came, if anything: `frames` of zstd, `members` of gzip. The
+    /// configuration's name says so as well.
+    pub(crate) passes: Option<&'static str>,
     /// Items per second of the fixed mode.
     pub(crate) rate: u64,
     pub(crate) connections: u32,
@@ -53,6 +56,7 @@ const METRICS: Scenario = Scenario {
     encoding: Encoding::Identity,
     compression: "none",
     on_disk: false,
+    passes: None,
     rate: POINTS_PER_SECOND,
     connections: 8,
     items: 0,
@@ -114,6 +118,21 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         about: "Gauge points over HTTP, zstd in and out",
         encoding: Encoding::Zstd,
         ..METRICS_ZSTD
+    },
+    Scenario {
+        name: "metrics-zstd-frames",
+        about: "Gauge points over HTTP, zstd in and out, frames passed through by who can",
+        encoding: Encoding::Zstd,
+        passes: Some("frames"),
+        ..METRICS_ZSTD
+    },
+    Scenario {
+        name: "metrics-gzip-members",
+        about: "Gauge points over HTTP, gzip in and out, members passed through; zstd out by who cannot",
+        encoding: Encoding::Gzip,
+        compression: "gzip",
+        passes: Some("members"),
+        ..METRICS
     },
     Scenario {
         name: "metrics-json-in",
@@ -279,16 +298,23 @@ impl Scenario {
         }
     }
 
-    /// What the gateways' configuration for it is called: how they send, with which compression, and where the
-    /// queue is, if not in memory.
-    pub(crate) fn configuration(&self) -> String {
+    /// What the gateways' configuration for it is called: how they send, with which compression, where the
+    /// queue is, if not in memory, and what is passed through. A gateway that has none of the first name passes
+    /// nothing through, and is configured as for zstd.
+    pub(crate) fn configurations(&self) -> Vec<String> {
         let out = match self.output {
             Output::Otlp => self.transport(),
             Output::RemoteWrite if self.protocol.remote_write().is_some() => "through",
             Output::RemoteWrite => "remote-write",
         };
         let queue = if self.on_disk { "-disk" } else { "" };
-        format!("{out}-{}{queue}", self.compression)
+        match self.passes {
+            None => vec![format!("{out}-{}{queue}", self.compression)],
+            Some(passes) => vec![
+                format!("{out}-{}-{passes}", self.compression),
+                format!("{out}-zstd"),
+            ],
+        }
     }
 
     /// What an item is called.

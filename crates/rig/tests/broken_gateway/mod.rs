@@ -1,4 +1,7 @@
 //! A gateway with one defect, to see that the rig finds it.
+#![allow(dead_code, reason = "each test uses its own part")]
+
+mod grpc;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,13 +30,23 @@ pub struct BrokenGateway {
 }
 
 impl BrokenGateway {
-    pub fn start(to: SocketAddr, defect: Defect) -> BrokenGateway {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let thread = std::thread::spawn(move || {
+    /// In front of a destination, over HTTP in and out.
+    pub fn http(to: SocketAddr, defect: Defect) -> BrokenGateway {
+        BrokenGateway::start(move |listener| {
             let (stream, _) = listener.accept().unwrap();
             forward(to, misbehave(receive(stream), defect));
-        });
+        })
+    }
+
+    /// The same over gRPC.
+    pub fn grpc(to: SocketAddr, defect: Defect) -> BrokenGateway {
+        BrokenGateway::start(move |listener| grpc::serve(listener, to, defect))
+    }
+
+    fn start(serve: impl FnOnce(TcpListener) + Send + 'static) -> BrokenGateway {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let thread = std::thread::spawn(move || serve(listener));
         BrokenGateway { address, thread }
     }
 
@@ -69,7 +82,8 @@ fn head(stream: &mut TcpStream) -> Option<(String, usize)> {
     Some((head, len))
 }
 
-fn receive(mut stream: TcpStream) -> Vec<Vec<u8>> {
+/// The bodies of a connection until it ends, each answered with success.
+pub fn receive(mut stream: TcpStream) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     while let Some((_, len)) = head(&mut stream) {
         let mut body = vec![0; len];

@@ -126,7 +126,7 @@ const COMPONENTS: &[ComponentInfo] = &[
             "prometheusremotewrite",
             &[],
             Stability::Stable,
-            "Prometheus remote write 1.0 and 2.0, passed on as OTLP metrics.",
+            "Prometheus remote write 1.0 and 2.0, straight through or as OTLP metrics.",
         )
     },
     component(Kind::Receiver, "nop", &[], Stability::Stable, "Receives nothing."),
@@ -187,7 +187,7 @@ const COMPONENTS: &[ComponentInfo] = &[
             "prometheusremotewrite",
             &[],
             Stability::Stable,
-            "Prometheus remote write 1.0, made from OTLP metrics.",
+            "Prometheus remote write 1.0 (snappy, or zstd) and 2.0, from OTLP metrics or straight through.",
         )
     },
     #[cfg(feature = "parquet")]
@@ -354,7 +354,9 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
         (Kind::Extension, "headers_setter") => {
             "it comes in a later release; fixed headers can be set with `headers` of the exporter"
         }
-        (Kind::Extension, "db_storage" | "redis_storage") => "queues are kept in memory so far; remove it",
+        (Kind::Extension, "db_storage" | "redis_storage") => {
+            "use file_storage: sending_queue.storage keeps a queue on disk"
+        }
         (Kind::Extension, "oauth2client" | "oidc" | "googleclientauth" | "azure_auth" | "asapclient") => {
             "basicauth, bearertokenauth and sigv4auth are here; for others put a proxy that signs requests in between"
         }
