@@ -264,6 +264,14 @@ impl RemoteWriteExporter {
                     under_way.spawn(lane.send(inner.clone(), heard.clone()));
                 }
             }
+            if under_way.is_empty() {
+                // What their endpoint took of others shows that it takes what is good: their search goes on.
+                let goes_on = |(lane, _): &mut (Lane, String)| took_any[inner.shard_of(lane.number())];
+                for (mut lane, _) in hopeless.extract_if(.., goes_on) {
+                    lane.took(inner);
+                    under_way.spawn(lane.send(inner.clone(), heard.clone()));
+                }
+            }
         }
         if let Some((_, reason)) = hopeless.first()
             && !took_any.contains(&true)
@@ -275,13 +283,9 @@ impl RemoteWriteExporter {
             return Verdict::PayloadFault { reason };
         }
         for (mut lane, reason) in hopeless {
-            if took_any[inner.shard_of(lane.number())] {
-                lane.give_up(&reason, inner);
-            } else {
-                // What other endpoints take says nothing about this one.
-                lane.take_back();
-                worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
-            }
+            // What other endpoints take says nothing about this one.
+            lane.take_back();
+            worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
             pending.lanes.push(lane);
         }
         let Some(end) = worst else {

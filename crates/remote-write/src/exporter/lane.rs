@@ -1,7 +1,8 @@
 //! One lane: its bodies, one request at a time, and the search for the series that a destination does not take.
 //!
 //! A body that is refused is cut in halves, and the first half is sent. When that is taken, the fault is in the second
-//! half: that is cut again without being sent. So one bad series among n costs itself and at most 2 log2(n) + 1 requests.
+//! half: that is cut again without being sent. So one bad series among n costs itself and at most 2 log2(n) + 1 requests,
+//! and however many there are, nothing but them is given up: where there are many, the search goes on slowly.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +16,13 @@ use super::classify::{Settled, came, settled};
 use crate::body::{Body, Written};
 use crate::rewrite::{halves, name_of_first};
 
-/// Cuts that the search for refused series may take in a lane and batch. One bad series among 100,000 takes 17; where
-/// more than a handful are wrong, searching on would keep healthy ones waiting, and what is known to hold a fault is given up.
-const MAX_CUTS: u32 = 200;
+/// Cuts that the search for refused series makes in a lane and batch without waiting. One bad series among 100,000 takes 17, so
+/// this is enough for a dozen.
+const CUTS_AT_ONCE: u32 = 200;
+
+/// How long it waits before each cut after those: some 30 requests a second in a lane, so that a destination which refuses much is not
+/// flooded with pieces. What is behind waits in the queue meanwhile.
+const CUT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Cuts after which a destination that has taken nothing at all of the lane is not asked about smaller pieces: down to a
 /// single series of a million, and once more.
@@ -63,6 +68,11 @@ impl Said {
         self.took.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it took anything in this attempt.
+    fn took(&self) -> bool {
+        self.took.load(Ordering::Relaxed)
+    }
+
     /// Whether that holds for all requests.
     fn says_no(&self, reason: &str) -> bool {
         self.no.get_or_init(|| LaneEnd::Hold {
@@ -73,7 +83,7 @@ impl Said {
 
     /// What holds for all requests.
     fn no(&self) -> Option<&LaneEnd> {
-        self.no.get().filter(|_| !self.took.load(Ordering::Relaxed))
+        self.no.get().filter(|_| !self.took())
     }
 }
 
@@ -163,7 +173,9 @@ impl Lane {
     pub async fn send(mut self, inner: Arc<Inner>, heard: Heard) -> (Self, Option<LaneEnd>) {
         while let Some(work) = self.work.pop_front() {
             let end = match work.at_fault {
-                Some(reason) if work.body.written.series > 1 => self.search(work.body, reason, &inner),
+                Some(reason) if work.body.written.series > 1 => {
+                    self.search(work.body, reason, &inner, &heard).await
+                }
                 _ => self.post(work, &inner, &heard).await,
             };
             if end.is_some() {
@@ -187,16 +199,6 @@ impl Lane {
             work.at_fault = None;
         }
         self.cuts = 0;
-    }
-
-    /// Counts and tells everything that is left as refused: other lanes of the endpoint show that it takes what is good.
-    pub fn give_up(&mut self, reason: &str, inner: &Inner) {
-        for (body, reason) in std::mem::take(&mut self.suspects) {
-            self.refuse(&body, &reason, inner);
-        }
-        for work in std::mem::take(&mut self.work) {
-            self.refuse(&work.body, reason, inner);
-        }
     }
 
     async fn post(&mut self, mut work: Work, inner: &Inner, heard: &Heard) -> Option<LaneEnd> {
@@ -297,13 +299,13 @@ impl Lane {
             Settled::Refused { reason } => {
                 // That the half before it was taken said the fault is here; now this half has said so itself.
                 self.mark_taken_back();
-                self.search(work.body, reason, inner)
+                self.search(work.body, reason, inner, heard).await
             }
         }
     }
 
-    /// The destination takes something: so what it refused was at fault itself.
-    fn took(&mut self, inner: &Inner) {
+    /// The destination takes something, of this lane or of others: so what it refused was at fault itself.
+    pub fn took(&mut self, inner: &Inner) {
         self.took_any = true;
         for (body, reason) in std::mem::take(&mut self.suspects) {
             self.refuse(&body, &reason, inner);
@@ -333,15 +335,25 @@ impl Lane {
     }
 
     /// Cuts a body that has a fault in it, or gives up a single series.
-    fn search(&mut self, body: Body, reason: String, inner: &Inner) -> Option<LaneEnd> {
+    async fn search(&mut self, body: Body, reason: String, inner: &Inner, heard: &Heard) -> Option<LaneEnd> {
+        if !self.took_any && heard[inner.shard_of(self.number)].took() {
+            self.took(inner);
+        }
         self.cuts += 1;
         if !self.took_any && self.cuts > MAX_CUTS_IN_VAIN {
             self.work.push_front(Work { body, at_fault: None });
             return Some(LaneEnd::Hopeless(reason));
         }
-        if self.cuts > MAX_CUTS {
-            self.refuse(&body, &reason, inner);
-            return None;
+        if self.cuts > CUTS_AT_ONCE {
+            if self.cuts == CUTS_AT_ONCE + 1 {
+                tracing::error!(
+                    exporter = inner.id,
+                    reason,
+                    "the destination refuses so many series of a batch that looking for all of them holds up the queue; those that \
+                     it takes are sent"
+                );
+            }
+            tokio::time::sleep(CUT_INTERVAL).await;
         }
         match halves(&body) {
             Some((first, second)) => {

@@ -22,6 +22,7 @@ use super::*;
 use crate::body::{Format, Written};
 use crate::decode::each_series;
 
+mod many_refused;
 mod said_no;
 
 /// What a destination has been sent, and what it took.
