@@ -22,6 +22,7 @@ mod lane;
 mod metrics;
 mod options;
 mod turns;
+mod untried;
 
 #[cfg(test)]
 mod tests;
@@ -56,6 +57,7 @@ use lane::{Heard, Lane, LaneEnd, Said};
 use metrics::{Metrics, concurrency_limit};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
 use turns::Turns;
+use untried::Untried;
 
 /// Batches that are kept in their encoded form, before and between attempts: two for each pipeline that the exporter is in, of
 /// which there are rarely two.
@@ -102,6 +104,7 @@ struct Shard {
     path: PathAndQuery,
     formats: Formats,
     turns: Turns,
+    untried: Untried,
 }
 
 impl Shard {
@@ -137,6 +140,7 @@ impl Shard {
             path,
             formats: Formats::new(options.encoder.format),
             turns: Turns::new(options.encoder.lanes, limit),
+            untried: Untried::default(),
         })
     }
 }

@@ -171,10 +171,20 @@ impl Lane {
 
     /// Sends what there is until it is done or something has to be waited for.
     pub async fn send(mut self, inner: Arc<Inner>, heard: Heard) -> (Self, Option<LaneEnd>) {
+        // What an endpoint refused while it took nothing is at fault only if it does so again beside what it takes.
+        self.take_back_suspects();
+        let untried = &inner.shards[inner.shard_of(self.number)].untried;
+        let mut alone = match self.work.is_empty() {
+            true => None,
+            false => untried.alone().await,
+        };
         while let Some(work) = self.work.pop_front() {
+            if untried.is_over() {
+                drop(alone.take());
+            }
             let end = match work.at_fault {
                 Some(reason) if work.body.written.series > 1 => {
-                    self.search(work.body, reason, &inner, &heard).await
+                    self.cut(work.body, reason, true, &inner, &heard).await
                 }
                 _ => self.post(work, &inner, &heard).await,
             };
@@ -192,13 +202,17 @@ impl Lane {
     /// Puts everything that was refused in vain back to be sent, in its order, and lets the search begin anew: a destination that
     /// took nothing at all has said nothing about these series.
     pub fn take_back(&mut self) {
-        for (body, _) in std::mem::take(&mut self.suspects).into_iter().rev() {
-            self.work.push_front(Work { body, at_fault: None });
-        }
+        self.take_back_suspects();
         for work in &mut self.work {
             work.at_fault = None;
         }
         self.cuts = 0;
+    }
+
+    fn take_back_suspects(&mut self) {
+        for (body, _) in std::mem::take(&mut self.suspects).into_iter().rev() {
+            self.work.push_front(Work { body, at_fault: None });
+        }
     }
 
     async fn post(&mut self, mut work: Work, inner: &Inner, heard: &Heard) -> Option<LaneEnd> {
@@ -229,12 +243,16 @@ impl Lane {
             }
             Settled::Taken | Settled::InPart { .. } => {
                 said.takes();
+                shard.untried.took();
                 false
+            }
+            Settled::TooLarge { reason } | Settled::Refused { reason } => {
+                shard.untried.refused() && said.says_no(reason)
             }
             _ => false,
         };
         turn.end(came, is_no);
-        match settled {
+        let end = match settled {
             Settled::Taken => {
                 self.took(inner);
                 shard.formats.prove(format);
@@ -285,23 +303,15 @@ impl Lane {
                 self.work.push_front(work);
                 Some(LaneEnd::Hold { reason })
             }
-            Settled::TooLarge { reason } => {
-                match halves(&work.body) {
-                    Some((first, second)) => {
-                        for body in [second, first] {
-                            self.work.push_front(Work { body, at_fault: None });
-                        }
-                    }
-                    None => self.refuse(&work.body, &reason, inner),
-                }
-                None
-            }
+            Settled::TooLarge { reason } => self.cut(work.body, reason, false, inner, heard).await,
             Settled::Refused { reason } => {
                 // That the half before it was taken said the fault is here; now this half has said so itself.
                 self.mark_taken_back();
-                self.search(work.body, reason, inner, heard).await
+                self.cut(work.body, reason, true, inner, heard).await
             }
-        }
+        };
+        // What is left has been cut by now: the next attempt is with less.
+        end.or_else(|| said.no().filter(|_| is_no).cloned())
     }
 
     /// The destination takes something, of this lane or of others: so what it refused was at fault itself.
@@ -334,17 +344,25 @@ impl Lane {
         }
     }
 
-    /// Cuts a body that has a fault in it, or gives up a single series.
-    async fn search(&mut self, body: Body, reason: String, inner: &Inner, heard: &Heard) -> Option<LaneEnd> {
+    /// Cuts a body that has a fault in it, or is too large, or gives up a single series.
+    async fn cut(
+        &mut self,
+        body: Body,
+        reason: String,
+        has_fault: bool,
+        inner: &Inner,
+        heard: &Heard,
+    ) -> Option<LaneEnd> {
         if !self.took_any && heard[inner.shard_of(self.number)].took() {
             self.took(inner);
         }
-        self.cuts += 1;
+        // Where pieces are taken, how often they have to be cut for their size is known: there is an end to it.
+        self.cuts += u32::from(has_fault || !self.took_any);
         if !self.took_any && self.cuts > MAX_CUTS_IN_VAIN {
             self.work.push_front(Work { body, at_fault: None });
             return Some(LaneEnd::Hopeless(reason));
         }
-        if self.cuts > CUTS_AT_ONCE {
+        if has_fault && self.cuts > CUTS_AT_ONCE {
             if self.cuts == CUTS_AT_ONCE + 1 {
                 tracing::error!(
                     exporter = inner.id,
@@ -360,7 +378,7 @@ impl Lane {
                 // Unless the first half turns out to have a fault itself, this is where it is.
                 self.work.push_front(Work {
                     body: second,
-                    at_fault: Some(reason),
+                    at_fault: has_fault.then_some(reason),
                 });
                 self.work.push_front(Work {
                     body: first,

@@ -223,6 +223,11 @@ fn delivered(rejected: u64) -> Verdict {
     }
 }
 
+/// Has the endpoint take a series that no test asks for: one that has taken nothing yet is not searched.
+async fn has_taken(exporter: &RemoteWriteExporter) {
+    assert_eq!(exporter.export(&batch(20_000..20_001, 0.0)).await, delivered(0));
+}
+
 /// Scenario: a batch of a hundred series as they came, of which the destination takes all but one.
 /// Guarantees: that one is found, and counted as the sample that it has.
 #[tokio::test]
@@ -234,8 +239,9 @@ async fn one_bad_series_of_those_that_came_straight() {
     .await;
     let exporter = exporter(&url, 4);
     assert!(exporter.takes(WireFormat::RemoteWrite1) && exporter.takes(WireFormat::RemoteWrite2));
+    has_taken(&exporter).await;
     assert_eq!(exporter.export(&straight_batch(0..100, 1.0)).await, delivered(1));
-    assert_eq!(seen.taken.lock().len(), 99);
+    assert_eq!(seen.taken.lock().len(), 1 + 99);
 }
 
 /// Scenario: a batch in one lane, with headers configured that are the protocol's.
@@ -317,12 +323,13 @@ async fn one_bad_series_costs_itself() {
             )
             .await;
         let exporter = exporter(&url, 1);
+        has_taken(&exporter).await;
         assert_eq!(exporter.export(&batch(0..10_000, 1.0)).await, delivered(1));
         let taken = seen.taken.lock();
-        assert_eq!(taken.len(), 9_999);
+        assert_eq!(taken.len(), 1 + 9_999);
         assert!(!taken.contains_key(&bad.to_string()));
         assert!(taken.values().all(|values| values.len() == 1));
-        let extra = seen.requests.load(Ordering::SeqCst) - 1;
+        let extra = seen.requests.load(Ordering::SeqCst) - 2;
         assert!(extra <= 2 * 14 + 1, "{extra} for {bad}");
         assert_eq!(exporter.0.metrics.refused_series.get(), 1);
     }
@@ -338,38 +345,100 @@ async fn a_body_that_is_too_large_is_halved() {
     })
     .await;
     let exporter = exporter(&url, 1);
+    has_taken(&exporter).await;
     assert_eq!(exporter.export(&batch(0..1000, 1.0)).await, delivered(0));
-    assert_eq!(seen.taken.lock().len(), 1000);
+    assert_eq!(seen.taken.lock().len(), 1 + 1000);
 }
 
-/// Scenario: a destination that refuses everything, with each of the statuses that say so in its own way.
-/// Guarantees: what it does not like about every request holds the backlog after one request; what it does not like
-/// about the data is a fault of the payload after a few, and nothing is counted as refused.
+/// Scenario: a destination that refuses everything from the start, with each of the statuses that say so in its own way.
+/// Guarantees: the backlog is held, each attempt is one request, and nothing is counted as refused. What it does not like about the data
+/// (400, 413, 422) is searched after three such attempts, and then a fault of the payload after a few requests.
 #[tokio::test]
 async fn a_destination_that_refuses_everything() {
-    for (status, requests) in [
-        ("401 Unauthorized\r\n", 1),
-        ("403 Forbidden\r\n", 1),
-        ("404 Not Found\r\n", 1),
-        ("415 Unsupported Media Type\r\n", 1),
-        (REFUSED, 40),
-        ("422 Unprocessable Content\r\n", 40),
+    for (status, is_of_data) in [
+        ("401 Unauthorized\r\n", false),
+        ("403 Forbidden\r\n", false),
+        ("404 Not Found\r\n", false),
+        ("415 Unsupported Media Type\r\n", false),
+        (REFUSED, true),
+        ("413 Content Too Large\r\n", true),
+        ("422 Unprocessable Content\r\n", true),
     ] {
-        let (url, seen) = destination(move |_, _| status).await;
-        let exporter = exporter(&url, 1);
-        let verdict = exporter.export(&batch(0..10_000, 1.0)).await;
-        match requests {
-            1 => assert!(
-                matches!(verdict, Verdict::EndpointFault { .. }),
-                "{status} {verdict:?}"
-            ),
-            _ => assert!(
+        for lanes in [1, 16] {
+            let (url, seen) = destination(move |_, _| status).await;
+            let exporter = exporter(&url, lanes);
+            let batch = batch(0..10_000, 1.0);
+            for attempt in 1..=3 {
+                let verdict = exporter.export(&batch).await;
+                assert!(
+                    matches!(verdict, Verdict::EndpointFault { .. }),
+                    "{status} {verdict:?}"
+                );
+                assert_eq!(seen.requests.load(Ordering::SeqCst), attempt, "{status}");
+            }
+            if is_of_data {
+                let verdict = exporter.export(&batch).await;
+                assert!(
+                    matches!(verdict, Verdict::PayloadFault { .. }),
+                    "{status} {verdict:?}"
+                );
+                assert!(seen.requests.load(Ordering::SeqCst) <= 3 + 40 * lanes, "{status}");
+            }
+            assert_eq!(exporter.0.metrics.refused_series.get(), 0);
+        }
+    }
+}
+
+/// Scenario: a destination that has taken something refuses everything for what is in it or for its size; single series too.
+/// Guarantees: that is a fault of the payload after a few requests, and nothing is counted as refused.
+#[tokio::test]
+async fn a_destination_that_refuses_everything_from_now_on() {
+    for status in [
+        REFUSED,
+        "413 Content Too Large\r\n",
+        "422 Unprocessable Content\r\n",
+    ] {
+        for series in [10_000, 1] {
+            let (url, seen) = destination(move |number, _| if number == 0 { TAKEN } else { status }).await;
+            let exporter = exporter(&url, 1);
+            has_taken(&exporter).await;
+            let verdict = exporter.export(&batch(0..series, 1.0)).await;
+            assert!(
                 matches!(verdict, Verdict::PayloadFault { .. }),
                 "{status} {verdict:?}"
-            ),
+            );
+            assert!(seen.requests.load(Ordering::SeqCst) <= 1 + 40, "{status}");
+            assert_eq!(exporter.0.metrics.refused_series.get(), 0);
         }
-        assert!(seen.requests.load(Ordering::SeqCst) <= requests, "{status}");
-        assert_eq!(exporter.0.metrics.refused_series.get(), 0);
+    }
+}
+
+/// Scenario: an endpoint refuses everything, as a proxy without its backend, and is mended after one attempt or after four; in one lane of many
+/// series, and in lanes of one each.
+/// Guarantees: nothing is given up for what it said before: every sample is taken once, or the pipeline is told that all of it was refused.
+#[tokio::test]
+async fn what_was_refused_before_anything_was_taken_is_sent_again() {
+    for (series, lanes) in [(1000, 1), (4, 4)] {
+        for attempts in [1, 4] {
+            let mended = Arc::new(AtomicUsize::new(0));
+            let is_mended = mended.clone();
+            let (url, seen) = destination(move |_, _| match is_mended.load(Ordering::SeqCst) {
+                1 => TAKEN,
+                _ => REFUSED,
+            })
+            .await;
+            let exporter = exporter(&url, lanes);
+            let batch = batch(0..series, 1.0);
+            for _ in 0..attempts {
+                let verdict = exporter.export(&batch).await;
+                assert!(!matches!(verdict, Verdict::Delivered { .. }), "{verdict:?}");
+            }
+            mended.store(1, Ordering::SeqCst);
+            assert_eq!(exporter.export(&batch).await, delivered(0));
+            let taken = seen.taken.lock();
+            assert_eq!(taken.len(), series);
+            assert!(taken.values().all(|values| *values == [1.0]));
+        }
     }
 }
 
@@ -637,12 +706,12 @@ async fn what_one_endpoint_takes_says_nothing_of_another() {
         (2_000, 1, REFUSED),
         (200, 2, "503 Service Unavailable\r\n"),
     ] {
-        let mended = Arc::new(AtomicUsize::new(0));
+        let mended = Arc::new(AtomicUsize::new(1));
         let (takes, first) = destination(|_, _| TAKEN).await;
         let is_mended = mended.clone();
         let (refuses, second) = destination(move |number, _| match is_mended.load(Ordering::SeqCst) {
             1 => TAKEN,
-            _ if number == 1 => other,
+            _ if number == lanes + 1 => other,
             _ => REFUSED,
         })
         .await;
@@ -653,6 +722,8 @@ async fn what_one_endpoint_takes_says_nothing_of_another() {
         };
         options.encoder.lanes = lanes;
         let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+        assert_eq!(exporter.export(&batch(0..series, 0.0)).await, delivered(0));
+        mended.store(0, Ordering::SeqCst);
         let batch = batch(0..series, 1.0);
         for _ in 0..3 {
             let verdict = exporter.export(&batch).await;
@@ -668,7 +739,7 @@ async fn what_one_endpoint_takes_says_nothing_of_another() {
             first
                 .values()
                 .chain(second.values())
-                .all(|values| *values == [1.0])
+                .all(|values| *values == [0.0, 1.0])
         );
     }
 }
@@ -716,7 +787,8 @@ async fn faults_of_all_kinds(format: Format, rounds: u32) {
         let now = std::mem::replace(&mut next, batch(0..SERIES, f64::from(round + 1)));
         // As the pipeline does: once for each batch, in the middle of what goes wrong with the one before it.
         let (mut verdict, ()) = tokio::join!(exporter.export(&now), exporter.prepare(&next));
-        while let Verdict::Retry { .. } = verdict {
+        // The very first request may be one that is refused: then it is held.
+        while let Verdict::Retry { .. } | Verdict::EndpointFault { .. } = verdict {
             verdict = exporter.export(&now).await;
         }
         assert_eq!(verdict, delivered(1));
@@ -824,7 +896,7 @@ fn deltas(series: std::ops::Range<usize>, second: u64, delta: f64) -> Batch {
 /// Guarantees: each series has its running totals, each once and in order; nothing is dropped.
 #[tokio::test]
 async fn deltas_of_a_batch_that_is_cut_are_added_once() {
-    let mended = Arc::new(AtomicUsize::new(0));
+    let mended = Arc::new(AtomicUsize::new(1));
     let is_mended = mended.clone();
     let (url, seen) = destination(move |_, _| match is_mended.load(Ordering::SeqCst) {
         1 => TAKEN,
@@ -837,6 +909,9 @@ async fn deltas_of_a_batch_that_is_cut_are_added_once() {
     };
     options.encoder.mapping.delta_to_cumulative = true;
     let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+    has_taken(&exporter).await;
+    mended.store(0, Ordering::SeqCst);
+    seen.taken.lock().clear();
     let payloads = [deltas(0..50, 1, 1.0), deltas(0..50, 2, 2.0)];
     let next = deltas(0..50, 3, 4.0);
     let mut both = payloads[0].clone();
