@@ -21,6 +21,7 @@ mod formats;
 mod lane;
 mod metrics;
 mod options;
+mod refused;
 mod turns;
 mod untried;
 
@@ -293,10 +294,15 @@ impl RemoteWriteExporter {
             pending.lanes.push(lane);
         }
         let Some(end) = worst else {
-            let refused: u64 = pending.lanes.iter().map(Lane::rejected).sum();
-            return Verdict::Delivered {
-                rejected: (pending.rejected + refused).min(batch.items()),
-                message: None,
+            let not_taken: u64 = pending.lanes.iter().map(Lane::rejected).sum();
+            let rejected = (pending.rejected + not_taken).min(batch.items());
+            let refused = refused::refused(&pending.lanes);
+            return match refused.is_empty() {
+                true => Verdict::Delivered {
+                    rejected,
+                    message: None,
+                },
+                false => Verdict::InPart { refused, rejected },
             };
         };
         inner.keep(pending).await;

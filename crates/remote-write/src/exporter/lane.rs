@@ -34,8 +34,8 @@ pub(super) struct Lane {
     number: usize,
     work: VecDeque<Work>,
     cuts: u32,
-    /// Samples of series that were refused.
-    refused: u64,
+    /// Series that were refused, and what the destination said.
+    refused: Vec<(Body, String)>,
     /// Samples that the destination says it has not written.
     unwritten: u64,
     took_any: bool,
@@ -138,7 +138,7 @@ impl Lane {
             number,
             work: work.collect(),
             cuts: 0,
-            refused: 0,
+            refused: Vec::new(),
             unwritten: 0,
             took_any: false,
             noes: 0,
@@ -148,7 +148,13 @@ impl Lane {
 
     /// Samples that have not been taken, and never will be.
     pub fn rejected(&self) -> u64 {
-        self.refused + self.unwritten
+        let refused = self.refused.iter().map(|(body, _)| body.written.points());
+        refused.sum::<u64>() + self.unwritten
+    }
+
+    /// Series that the destination refuses for good, and what it said.
+    pub fn refused(&self) -> &[(Body, String)] {
+        &self.refused
     }
 
     pub fn number(&self) -> usize {
@@ -291,7 +297,7 @@ impl Lane {
                 match shard.formats.fit(&work.body) {
                     Some(_) => self.work.push_front(work),
                     // Never of a body of ours; but it must not be sent for ever.
-                    None => self.refuse(&work.body, &reason, inner),
+                    None => self.refuse(work.body, reason, inner),
                 }
                 None
             }
@@ -318,7 +324,7 @@ impl Lane {
     pub fn took(&mut self, inner: &Inner) {
         self.took_any = true;
         for (body, reason) in std::mem::take(&mut self.suspects) {
-            self.refuse(&body, &reason, inner);
+            self.refuse(body, reason, inner);
         }
     }
 
@@ -385,23 +391,23 @@ impl Lane {
                     at_fault: None,
                 });
             }
-            None if self.took_any => self.refuse(&body, &reason, inner),
+            None if self.took_any => self.refuse(body, reason, inner),
             None => self.suspects.push((body, reason)),
         }
         None
     }
 
-    /// Gives up a body, which is counted and told.
-    fn refuse(&mut self, body: &Body, reason: &str, inner: &Inner) {
+    /// Gives up a body, which is counted, told, and kept for the dead letters until the batch is done.
+    fn refuse(&mut self, body: Body, reason: String, inner: &Inner) {
         let series = body.written.series;
-        self.refused += body.written.points();
         inner.metrics.refused_series.add(series);
         tracing::error!(
             exporter = inner.id,
             series,
-            first = name_of_first(body),
+            first = name_of_first(&body),
             reason,
             "dropped series that the destination refuses for good"
         );
+        self.refused.push((body, reason));
     }
 }

@@ -226,6 +226,7 @@ fn send(runtime: &Runtime, exporter: &dyn Exporter, stored: Stored, outcome: &mu
                 let message = message.unwrap_or_default();
                 format!("{rejected} of {items} items rejected: {message}")
             }
+            Verdict::InPart { rejected, .. } => format!("{rejected} of {items} items rejected"),
             Verdict::Retry { after, reason } => {
                 complain(format_args!("request {seq}: {reason}; it is tried again"));
                 runtime.block_on(tokio::time::sleep(after.unwrap_or(PAUSE)));
