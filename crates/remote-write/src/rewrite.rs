@@ -156,8 +156,7 @@ impl Message {
     fn finish(mut self, version: Version) -> Vec<u8> {
         if version == Version::V2 {
             // The table first: there are readers that resolve references as they come.
-            self.plain
-                .splice(0..0, self.symbols.encoded().iter().copied());
+            self.plain.splice(0..0, self.symbols.encoded().iter().copied());
         }
         self.plain
     }

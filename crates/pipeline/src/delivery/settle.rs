@@ -97,9 +97,14 @@ impl Delivery {
     /// Keeps the pieces that the destination refuses as dead letters, and settles the rest as [delivered](Self::settle_delivered).
     /// Whose they are nobody knows where the batch is of several tenants: then they are kept as nobody's.
     pub(super) async fn settle_in_part(&self, tracked: &Tracked, refused: Vec<Refused>, rejected: u64) {
-        let Some(first) = tracked.sources.first() else { return };
+        let Some(first) = tracked.sources.first() else {
+            return;
+        };
         let tenant = first.payload.tenant;
-        let is_one = tracked.sources.iter().all(|source| source.payload.tenant == tenant);
+        let is_one = tracked
+            .sources
+            .iter()
+            .all(|source| source.payload.tenant == tenant);
         let mut dead = 0;
         for one in refused {
             let letter = Payload {

@@ -12,7 +12,7 @@ use sluice_journal::{
 use sluice_payload::{Payload, TenantId, Tenants, WireFormat};
 
 use super::*;
-use crate::{Batch, Export};
+use crate::{Batch, Export, Refused};
 
 /// Answers by script, then by rule; remembers the sequence of item counts it was sent.
 struct Scripted {
@@ -484,7 +484,13 @@ async fn a_piece_that_is_refused_is_a_dead_letter() {
     let dead = directory.path().join("logs.dead");
     export(&sluice_journal::Disk, &dead, &Which::Waiting, &mut |stored| {
         let refusal = stored.refusal.unwrap();
-        kept.push((stored.body, stored.wire_format, stored.items, refusal.exporter, refusal.reason));
+        kept.push((
+            stored.body,
+            stored.wire_format,
+            stored.items,
+            refusal.exporter,
+            refusal.reason,
+        ));
         Ok(())
     })
     .unwrap();

@@ -17,7 +17,10 @@ const MAX_KEPT_BYTES: usize = 8 << 20;
 pub(super) fn refused(lanes: &[Lane]) -> Vec<Refused> {
     let all: Vec<&(Body, String)> = lanes.iter().flat_map(Lane::refused).collect();
     let of = |version: Version| {
-        let bodies = || all.iter().filter(move |(body, _)| body.format.version() == version);
+        let bodies = || {
+            all.iter()
+                .filter(move |(body, _)| body.format.version() == version)
+        };
         let (_, first) = bodies().next()?;
         let others = bodies().filter(|(_, reason)| reason != first).count();
         let reason = match others {
