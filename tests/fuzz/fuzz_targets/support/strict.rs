@@ -32,10 +32,20 @@ fn second_version(body: &[u8], legacy: bool) {
     assert!(symbols.iter().all(|symbol| std::str::from_utf8(symbol).is_ok()));
     let first_series = Fields::of(body).position(|field| field.number == 5);
     if first_series.is_some() {
-        assert_eq!(symbols.first(), Some(&&b""[..]), "the first symbol is the empty one");
+        assert_eq!(
+            symbols.first(),
+            Some(&&b""[..]),
+            "the first symbol is the empty one"
+        );
         assert_eq!(first_series, Some(symbols.len()), "the table comes first");
     }
-    let referred = |message| labels(pairs(message).into_iter().map(|(name, value)| (symbols[name], symbols[value])));
+    let referred = |message| {
+        labels(
+            pairs(message)
+                .into_iter()
+                .map(|(name, value)| (symbols[name], symbols[value])),
+        )
+    };
     for series in of(body, 5) {
         referred(series).check(legacy);
         for exemplar in of(series, 4) {
@@ -76,7 +86,8 @@ fn pairs(message: &[u8]) -> Vec<(usize, usize)> {
 }
 
 fn contents(series: &[u8], samples: u32, histograms: u32, exemplars: u32) {
-    let [samples, histograms, exemplars] = [samples, histograms, exemplars].map(|number| of(series, number).count());
+    let [samples, histograms, exemplars] =
+        [samples, histograms, exemplars].map(|number| of(series, number).count());
     assert!(samples == 0 || histograms == 0, "samples and histograms");
     assert!(samples + histograms + exemplars > 0, "nothing");
 }
