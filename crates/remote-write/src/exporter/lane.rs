@@ -172,7 +172,7 @@ impl Lane {
 
     /// Whether there is nothing left to send.
     pub fn is_done(&self) -> bool {
-        self.work.is_empty()
+        self.work.is_empty() && self.suspects.is_empty()
     }
 
     /// Sends what there is until it is done or something has to be waited for.
