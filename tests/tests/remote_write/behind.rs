@@ -31,10 +31,11 @@ async fn sluice_is_behind_prometheus_and_vmagent() {
         let destination = Destination::start().await;
         let spool = tempfile::tempdir().unwrap();
         let directory = spool.path().join("spool").display().to_string();
+        let url = destination.url();
         let environment = [
             ("LISTEN_HOST", "127.0.0.1"),
             ("LISTEN_PORT", "0"),
-            ("REMOTE_WRITE_URL", &*destination.url()),
+            ("REMOTE_WRITE_URL", &*url),
             ("SPOOL", &*directory),
         ];
         let gateway = Gateway::start_with_environment(&Config::of_text(text), &environment).await;
