@@ -17,6 +17,7 @@ pub struct Config {
     extensions: Vec<(String, String)>,
     signals: Option<Vec<&'static str>>,
     admission: String,
+    text: Option<String>,
 }
 
 /// Batches leave at once: tests wait for arrivals, not for timers.
@@ -29,6 +30,14 @@ impl Config {
     /// Without exporters.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// This text, whatever else is asked for.
+    pub fn of_text(text: String) -> Self {
+        Self {
+            text: Some(text),
+            ..Self::default()
+        }
     }
 
     /// Everything to `sink` over OTLP/HTTP, at once.
@@ -110,6 +119,9 @@ impl Config {
 
     /// The configuration file.
     pub fn yaml(&self) -> String {
+        if let Some(text) = &self.text {
+            return text.clone();
+        }
         let mut text = String::new();
         let grpc = join(&["endpoint: \"127.0.0.1:0\"", &self.grpc]);
         let http = join(&["endpoint: \"127.0.0.1:0\"", &self.http]);

@@ -90,6 +90,13 @@ impl Gateway {
         Self::launch(config, arguments, Command::new(binary())).await
     }
 
+    /// The same, with variables in its environment.
+    pub async fn start_with_environment(config: &Config, variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(binary());
+        command.envs(variables.iter().copied());
+        Self::launch(config, &[], command).await
+    }
+
     /// Starts it in a cgroup.
     pub async fn start_in(config: &Config, cgroup: &Cgroup) -> Self {
         // The shell moves itself, and becomes the gateway.

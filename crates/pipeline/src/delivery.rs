@@ -7,6 +7,7 @@
 //! | delivered | settled; what the destination rejected is counted as `partial_success`, never retried |
 //! | retry | the same batch again after the destination's delay, else exponential backoff with jitter |
 //! | too large | halved, between payloads, then between items; a single item is a dead letter |
+//! | delivered in part | settled; the pieces that the destination refuses are dead letters |
 //! | payload fault | bisected between payloads, then, within a budget, between items; what is left is a dead letter |
 //! | endpoint fault | nothing is dropped: the backlog is held, an alarm raised, one probe at a time sent |
 //! | refused by one of several endpoints | retried, and not given up for it |
@@ -302,7 +303,10 @@ impl Delivery {
             () = left => return None,
         };
         self.record_latency(begun);
-        if !matches!(sent, Sent::Answered(Verdict::Delivered { .. })) {
+        if !matches!(
+            sent,
+            Sent::Answered(Verdict::Delivered { .. } | Verdict::InPart { .. })
+        ) {
             self.metrics.failed.add(tracked.batch.items());
         }
         Some(sent)
@@ -329,6 +333,11 @@ impl Delivery {
                     *self.delivered.lock() = Some(Instant::now());
                     self.destination_accepted();
                     self.settle_delivered(&tracked, rejected, message).await;
+                    return;
+                }
+                Verdict::InPart { refused, rejected } => {
+                    self.destination_accepted();
+                    self.settle_in_part(&tracked, refused, rejected).await;
                     return;
                 }
                 Verdict::Retry { after, reason } => {

@@ -44,6 +44,19 @@ impl Batch {
     }
 }
 
+/// What a destination refuses of a batch that it took otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// A whole request, not compressed.
+    pub body: Bytes,
+    /// Which message `body` is.
+    pub wire_format: WireFormat,
+    /// Items in `body`.
+    pub items: u64,
+    /// What the destination said.
+    pub reason: String,
+}
+
 /// What came of one export attempt. The exporter classifies; the pipeline decides what follows
 /// (see `settle`), so that every exporter retries, halves, holds and drops by the same rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +67,13 @@ pub enum Verdict {
         rejected: u64,
         /// What the destination said about it; a warning when `rejected` is 0.
         message: Option<String>,
+    },
+    /// The destination took it but for pieces that are known, which it refuses for good.
+    InPart {
+        /// Those pieces: they are kept as dead letters, where there is a place for them.
+        refused: Vec<Refused>,
+        /// Items of the batch that were not delivered, those of the pieces included; never more than the batch holds.
+        rejected: u64,
     },
     /// It may work later: overload, time-out, connection lost, connection refused.
     Retry {

@@ -23,7 +23,7 @@ mod window;
 pub use balanced::{Balance, Balanced};
 pub use batcher::{BatchSettings, Sizer, contiguous, kind};
 pub use delivery::{DeliverySettings, LEAVING_GRACE, deliver};
-pub use exporter::{Batch, Export, Exporter, Part, Verdict};
+pub use exporter::{Batch, Export, Exporter, Part, Refused, Verdict};
 pub use gate::{FIRST_PROBE, MAX_PAYLOAD_FAULTS_IN_A_ROW, MAX_PROBE_INTERVAL};
 pub use intake::{AckLevel, Formats, Intake, NotTaken, Offer, Route, Taken};
 pub use retry::RetrySettings;

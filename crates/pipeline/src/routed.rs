@@ -404,7 +404,7 @@ impl Endpoint {
                 let refuses = ring.refuses(self.id).then_some(Refuses::UntilMended);
                 (refuses, None, reason)
             }
-            Verdict::Delivered { .. } | Verdict::TooLarge { .. } => {
+            Verdict::Delivered { .. } | Verdict::InPart { .. } | Verdict::TooLarge { .. } => {
                 if ring.works(self.id, now) {
                     self.endpoints.count(&ring);
                     let endpoint = ring.name(self.id);

@@ -35,6 +35,8 @@ pub struct Taken {
     pub exemplars: u64,
     /// Exemplars that are not taken: OTLP has no place for those of a series without a sample.
     pub left_out_exemplars: u64,
+    /// Native histograms that are not taken: OTLP cannot say them.
+    pub left_out_histograms: u64,
 }
 
 impl Taken {

@@ -21,7 +21,9 @@ mod formats;
 mod lane;
 mod metrics;
 mod options;
+mod refused;
 mod turns;
+mod untried;
 
 #[cfg(test)]
 mod tests;
@@ -56,6 +58,7 @@ use lane::{Heard, Lane, LaneEnd, Said};
 use metrics::{Metrics, concurrency_limit};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
 use turns::Turns;
+use untried::Untried;
 
 /// Batches that are kept in their encoded form, before and between attempts: two for each pipeline that the exporter is in, of
 /// which there are rarely two.
@@ -102,6 +105,7 @@ struct Shard {
     path: PathAndQuery,
     formats: Formats,
     turns: Turns,
+    untried: Untried,
 }
 
 impl Shard {
@@ -137,6 +141,7 @@ impl Shard {
             path,
             formats: Formats::new(options.encoder.format),
             turns: Turns::new(options.encoder.lanes, limit),
+            untried: Untried::default(),
         })
     }
 }
@@ -264,6 +269,14 @@ impl RemoteWriteExporter {
                     under_way.spawn(lane.send(inner.clone(), heard.clone()));
                 }
             }
+            if under_way.is_empty() {
+                // What their endpoint took of others shows that it takes what is good: their search goes on.
+                let goes_on = |(lane, _): &mut (Lane, String)| took_any[inner.shard_of(lane.number())];
+                for (mut lane, _) in hopeless.extract_if(.., goes_on) {
+                    lane.took(inner);
+                    under_way.spawn(lane.send(inner.clone(), heard.clone()));
+                }
+            }
         }
         if let Some((_, reason)) = hopeless.first()
             && !took_any.contains(&true)
@@ -275,20 +288,21 @@ impl RemoteWriteExporter {
             return Verdict::PayloadFault { reason };
         }
         for (mut lane, reason) in hopeless {
-            if took_any[inner.shard_of(lane.number())] {
-                lane.give_up(&reason, inner);
-            } else {
-                // What other endpoints take says nothing about this one.
-                lane.take_back();
-                worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
-            }
+            // What other endpoints take says nothing about this one.
+            lane.take_back();
+            worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
             pending.lanes.push(lane);
         }
         let Some(end) = worst else {
-            let refused: u64 = pending.lanes.iter().map(Lane::rejected).sum();
-            return Verdict::Delivered {
-                rejected: (pending.rejected + refused).min(batch.items()),
-                message: None,
+            let not_taken: u64 = pending.lanes.iter().map(Lane::rejected).sum();
+            let rejected = (pending.rejected + not_taken).min(batch.items());
+            let refused = refused::refused(&pending.lanes);
+            return match refused.is_empty() {
+                true => Verdict::Delivered {
+                    rejected,
+                    message: None,
+                },
+                false => Verdict::InPart { refused, rejected },
             };
         };
         inner.keep(pending).await;

@@ -5,12 +5,14 @@
 //! |---|---|
 //! | taken | 204; in 2.0 with the three `*-Written` headers |
 //! | another media type, message or encoding | 415, before the body is read |
-//! | not valid, or holding what OTLP cannot say where it has to be OTLP | 400 with the reason; nothing of it is taken |
+//! | not valid | 400 with the reason; nothing of it is taken |
+//! | holding native histograms that OTLP cannot say, where it has to be OTLP | 400 with their number; all else is taken, as the `*-Written` headers of 2.0 say |
 //! | no room for now | 503 with `Retry-After`, before the body is read where that is known |
 //! | larger than the limit, or its texts when they are written out wherever it means them | 413 |
 //! | wrong path, method, credentials | 404, 405, 401 |
 //!
-//! All of a request is taken, or nothing: a sender that is answered with an error can send it again as it is.
+//! But for those histograms all of a request is taken, or nothing: a sender that is told to come back can send it again as it is. What is answered with 400
+//! never comes again (both specifications), so a histogram must not cost the samples beside it.
 
 mod held_metadata;
 mod metrics;
@@ -134,8 +136,20 @@ impl Inner {
         let mut tenant = TenantId::DEFAULT;
         let (mut response, taken) = match self.take(&version, &mut tenant, &head.headers, &mut body).await {
             Ok(taken) => {
-                let mut response = Response::new(ReplyBody::empty());
-                *response.status_mut() = StatusCode::NO_CONTENT;
+                let response = match taken.left_out_histograms {
+                    0 => {
+                        let mut response = Response::new(ReplyBody::empty());
+                        *response.status_mut() = StatusCode::NO_CONTENT;
+                        response
+                    }
+                    left_out => text(
+                        StatusCode::BAD_REQUEST,
+                        &format!(
+                            "native histograms left out: {left_out}; all else is taken. Their counts are no whole numbers, or their schema is \
+                             not known, and OTLP cannot say that; a pipeline of prometheusremotewrite exporters alone takes them"
+                        ),
+                    ),
+                };
                 (response, taken)
             }
             Err(refusal) => {
@@ -280,6 +294,7 @@ impl Inner {
             let checked = checked.map_err(bad)?;
             taken = Taken {
                 left_out_exemplars: taken.left_out_exemplars,
+                left_out_histograms: taken.left_out_histograms,
                 ..checked
             };
             let format = match version {

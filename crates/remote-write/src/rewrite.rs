@@ -3,6 +3,7 @@
 //! Rare, and so it is simple: a body that a destination refuses is cut in halves, and one in a version that it does not
 //! read is written in the other.
 
+use bytes::Bytes;
 use sluice_wire::Fields;
 
 use crate::body::{Body, Format, Written};
@@ -50,6 +51,35 @@ pub(crate) fn converted(body: &Body, format: Format) -> Option<Body> {
         return Some(Body::compress(&plain, body.written, format));
     }
     rewritten(&plain, body.format, format, |_| true)
+}
+
+/// Bodies of one version as one message, not compressed, as many of them as fit some bytes, and what is in it. `None` when one
+/// cannot be read, which those of our encoders can.
+pub(crate) fn joined<'b>(
+    version: Version,
+    bodies: impl Iterator<Item = &'b Body>,
+    most_bytes: usize,
+) -> Option<(Bytes, u64)> {
+    let mut message = Message::default();
+    let mut items = 0;
+    for body in bodies {
+        if message.plain.len() >= most_bytes {
+            break;
+        }
+        items += body.written.points();
+        let plain = body.plain().ok()?;
+        match version {
+            Version::V1 => message.plain.extend_from_slice(&plain),
+            Version::V2 => {
+                let read = each_series(version, &plain, |series| {
+                    message.put_v2(series);
+                    Ok(())
+                });
+                read.ok()?;
+            }
+        }
+    }
+    Some((message.finish(version).into(), items))
 }
 
 /// The labels of the first series of a body, as PromQL writes them.
@@ -109,13 +139,8 @@ fn rewritten(plain: &[u8], from: Format, format: Format, wanted: impl Fn(usize) 
         Ok(())
     });
     read.ok()?;
-    if format.version() == Version::V2 {
-        // The table first: there are readers that resolve references as they come.
-        message
-            .plain
-            .splice(0..0, message.symbols.encoded().iter().copied());
-    }
-    Some(Body::compress(&message.plain, message.written, format))
+    let written = message.written;
+    Some(Body::compress(&message.finish(format.version()), written, format))
 }
 
 /// A message being put together of series.
@@ -128,6 +153,14 @@ struct Message {
 }
 
 impl Message {
+    fn finish(mut self, version: Version) -> Vec<u8> {
+        if version == Version::V2 {
+            // The table first: there are readers that resolve references as they come.
+            self.plain.splice(0..0, self.symbols.encoded().iter().copied());
+        }
+        self.plain
+    }
+
     fn put_v1(&mut self, series: &Series<'_>) {
         let out = &mut self.series;
         out.clear();

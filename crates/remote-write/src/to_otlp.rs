@@ -41,10 +41,11 @@ struct Metric<'a> {
 
 /// Reads a remote-write request and writes the `ExportMetricsServiceRequest` that says the same.
 ///
-/// Samples of one series stay in order. Every sample in the request is taken, or nothing.
+/// Samples of one series stay in order. All that OTLP can say is taken, or nothing: native histograms that it cannot say are left out and
+/// counted.
 ///
 /// # Errors
-/// When the body is no request of its version, or holds what OTLP cannot say.
+/// When the body is no request of its version, or something in it is not valid.
 pub fn to_otlp(version: Version, body: &[u8]) -> Result<(Vec<u8>, Taken), Invalid> {
     let mut gathered = Gathered::default();
     each_series(version, body, |series| gathered.take(series))?;
@@ -101,7 +102,13 @@ impl<'a> Gathered<'a> {
         }
         for histogram in &series.histograms {
             self.point.clear();
-            let sort = native::put_point(&mut self.point, histogram)?;
+            let sort = match native::put_point(&mut self.point, histogram) {
+                Err(native::NOT_WHOLE | native::UNKNOWN_SCHEMA) => {
+                    self.taken.left_out_histograms += 1;
+                    continue;
+                }
+                sort => sort?,
+            };
             let (attributes, own) = match sort {
                 Sort::Exponential => (1, 11),
                 _ => (9, 8),
@@ -111,7 +118,9 @@ impl<'a> Gathered<'a> {
             self.keep(resource, name, series.help, sort);
             self.taken.histograms += 1;
         }
-        self.taken.exemplars += series.exemplars.len() as u64;
+        // Those that no point has taken are left out with it.
+        self.taken.exemplars += (series.exemplars.len() - exemplars.len()) as u64;
+        self.taken.left_out_exemplars += exemplars.len() as u64;
         Ok(())
     }
 

@@ -186,8 +186,7 @@ impl Transcoder {
     fn metric(&mut self, metric: &Metric<'_>, block: usize, sink: &mut impl Sink) {
         let Some(data) = metric.data() else { return };
         let texts = Texts::of(metric);
-        let (family, collides) = self.families.of(&self.mapping, &texts, &data);
-        self.outcome.name_collisions += u64::from(collides);
+        let family = self.families.of(&self.mapping, &texts, &data);
         // What becomes histograms with custom buckets is not added up.
         let adds_up = match data.kind() {
             MetricKind::Sum | MetricKind::ExponentialHistogram => self.mapping.delta_to_cumulative,
@@ -215,6 +214,7 @@ impl Transcoder {
         let Some(family) = family.and_then(|index| self.families.get(index)) else {
             return;
         };
+        self.outcome.name_collisions += u64::from(family.collides);
         let about = About {
             family: &family.name,
             kind: family.kind,

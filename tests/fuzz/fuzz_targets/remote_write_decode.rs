@@ -2,6 +2,9 @@
 //! strict decoder takes, every point written or counted. On other bytes nothing panics.
 #![no_main]
 
+#[path = "support/strict.rs"]
+mod strict;
+
 use sluice_loadgen::{RemoteWrite, for_each_sample};
 use sluice_payload::WireFormat;
 use sluice_remote_write::{Encoder, EncoderSettings, Format, Version, check, to_otlp, written_out};
@@ -45,5 +48,6 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let seen = for_each_sample(version, &plain, |_| {}).expect("a request that is taken");
         assert_eq!(seen.samples, body.written.samples);
         assert_eq!(seen.histograms, body.written.histograms);
+        strict::check(version, &plain, false);
     }
 });

@@ -1,21 +1,69 @@
 //! Whatever OTLP is valid becomes bodies that a strict decoder takes: sorted, unique labels, none empty, legacy names where
-//! the strategy escapes; every point is written or counted, in both versions. On other bytes nothing panics, and bodies are as strict.
+//! the strategy escapes; every point is written or counted, in both versions, with rules before it or without. On other bytes nothing panics, and
+//! bodies are as strict.
 #![no_main]
 
+#[path = "support/strict.rs"]
+mod strict;
+
 use sluice_loadgen::{RemoteWrite, for_each_sample};
+use sluice_relabel::{Action, RuleConfig, Rules};
 use sluice_remote_write::{Encoder, EncoderSettings, Format, Mapping, Promote, Strategy};
-use sluice_wire::{Depth, Fields, Kind, validate};
+use sluice_wire::{Depth, Kind, validate};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((&choice, request)) = data.split_first() else {
+    let Some((&[choice, rules], request)) = data.split_first_chunk() else {
         return;
     };
     for format in [Format::V1, Format::V2] {
-        encode(choice, request, format);
+        encode(choice, rules, request, format);
     }
 });
 
-fn encode(choice: u8, request: &[u8], format: Format) {
+/// Rules of each kind that changes labels, those of `choice`; they make names of values, empty and equal ones too.
+fn rules(choice: u8) -> Rules {
+    let text = |text: &str| Some(text.to_owned());
+    let rule = |source: &[&str], regex: &str, target: &str, replacement: &str| RuleConfig {
+        source_labels: source.iter().map(|&name| name.to_owned()).collect(),
+        regex: text(regex),
+        target_label: target.to_owned(),
+        replacement: text(replacement),
+        ..RuleConfig::default()
+    };
+    let of_names = |action, regex: &str| RuleConfig {
+        action,
+        regex: text(regex),
+        ..RuleConfig::default()
+    };
+    let all = [
+        rule(&["__name__", "a"], "(.*);(.*)", "b", "${2}-$1"),
+        rule(&["a"], "(.+)", "${1}", "x"),
+        rule(&["a"], "(.*)", "__name__", "$1"),
+        RuleConfig {
+            replacement: text("$2"),
+            ..of_names(Action::LabelMap, "(.)(.*)")
+        },
+        of_names(Action::LabelDrop, "b.*|__name__"),
+        of_names(Action::LabelKeep, "__.*|a.*|le"),
+        RuleConfig {
+            source_labels: vec!["a".to_owned()],
+            target_label: "le".to_owned(),
+            modulus: Some(3),
+            action: Action::HashMod,
+            ..RuleConfig::default()
+        },
+        RuleConfig {
+            source_labels: vec!["__name__".to_owned()],
+            target_label: "__name__".to_owned(),
+            action: Action::Uppercase,
+            ..RuleConfig::default()
+        },
+    ];
+    let chosen = (0..).zip(all).filter(|(bit, _)| choice >> bit & 1 == 1);
+    Rules::new(chosen.map(|(_, rule)| rule).collect()).expect("rules that can be used")
+}
+
+fn encode(choice: u8, chosen_rules: u8, request: &[u8], format: Format) {
     let strategy = Strategy::ALL[usize::from(choice & 3)];
     let settings = EncoderSettings {
         format,
@@ -37,6 +85,7 @@ fn encode(choice: u8, request: &[u8], format: Format) {
         lanes: if choice & 32 == 0 { 1 } else { 3 },
         max_body_bytes: if choice & 64 == 0 { 200 } else { usize::MAX },
         metadata: choice & 128 != 0,
+        relabel: rules(chosen_rules),
         ..EncoderSettings::default()
     };
     let mut encoder = Encoder::new(settings);
@@ -57,25 +106,8 @@ fn encode(choice: u8, request: &[u8], format: Format) {
             let seen = for_each_sample(version, &plain, |_| {}).expect("a request that is taken");
             assert_eq!(seen.samples, body.written.samples);
             assert_eq!(seen.histograms, body.written.histograms);
-            if format == Format::V1 {
-                Fields::of(&plain)
-                    .filter(|field| field.number == 1)
-                    .for_each(|series| check(series.value, strategy.escapes()));
-            }
+            // What rules make of names is what was asked for.
+            strict::check(version, &plain, strategy.escapes() && chosen_rules == 0);
         }
-    }
-}
-
-fn check(series: &[u8], legacy: bool) {
-    let mut last: &[u8] = &[];
-    for label in Fields::of(series).filter(|field| field.number == 1) {
-        let mut parts = Fields::of(label.value).map(|field| field.value);
-        let (name, value) = (parts.next().expect("a name"), parts.next().expect("a value"));
-        assert!(name > last && !value.is_empty() && parts.next().is_none());
-        if legacy {
-            let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-            assert!(name.iter().all(fits) && !name[0].is_ascii_digit());
-        }
-        last = name;
     }
 }

@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod behind;
+mod credentials;
 mod deltas;
+mod destination;
+mod restart;
+mod sender;
 mod ten_million;
 mod through;
 

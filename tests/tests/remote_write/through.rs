@@ -13,7 +13,7 @@ use super::{
 const RECEIVER: &str = "endpoint: \"127.0.0.1:0\"";
 
 /// A body of 1.0 or 2.0 with a sample of each of so many series of `level`, of this time and value: what [`round_of_points`] is as OTLP.
-fn round_of_samples(round: u64, series: u64, content_type: &str) -> Vec<u8> {
+pub(super) fn round_of_samples(round: u64, series: u64, content_type: &str) -> Vec<u8> {
     let field = |number: u8, value: &[u8]| -> Vec<u8> {
         let mut out = vec![number << 3 | 2];
         assert!(value.len() < 1 << 14);
@@ -317,6 +317,86 @@ async fn requests_without_samples_are_counted() {
             );
         }
     }
+    first.stop().await;
+    second.stop().await;
+}
+
+/// Scenario: a request of 2.0 with a sample and a native histogram of two and a half observations, to a receiver that makes OTLP of it and to one that
+/// passes it on; and one of the histogram alone.
+/// Guarantees: the sample is taken by both, and 2.0's headers say so; where it has to be OTLP the histogram is left out, counted and answered with 400.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_histogram_that_otlp_cannot_say_costs_nothing_else() {
+    let sink = Sink::start().await;
+    let second = receiving(&sink).await;
+    let config = Config::new()
+        .signals(&["metrics"])
+        .metrics_receiver("prometheusremotewrite", RECEIVER)
+        .exporter(
+            "prometheusremotewrite",
+            &format!(
+                "endpoint: \"{}\", protobuf_message: io.prometheus.write.v2.Request",
+                url(&second)
+            ),
+        );
+    let first = Gateway::start(&config).await;
+    let symbols = b"\x22\x00\x22\x08__name__\x22\x01a".to_vec();
+    let sample = b"\x2a\x09\x0a\x02\x01\x02\x12\x03\x10\xe8\x07".to_vec();
+    // count_float, a span of a bucket, its count, the time.
+    let mut histogram = [
+        &[2 << 3 | 1][..],
+        &2.5f64.to_le_bytes(),
+        &[11 << 3 | 2, 2, 2 << 3, 1],
+    ]
+    .concat();
+    histogram.extend(
+        [
+            &[13 << 3 | 2, 8][..],
+            &2.5f64.to_le_bytes(),
+            &[15 << 3, 0xe8, 0x07],
+        ]
+        .concat(),
+    );
+    let mut series = vec![
+        0x2a,
+        histogram.len() as u8 + 6,
+        0x0a,
+        2,
+        1,
+        2,
+        3 << 3 | 2,
+        histogram.len() as u8,
+    ];
+    series.extend(histogram);
+    let both = [&symbols[..], &sample, &series].concat();
+    let alone = [&symbols[..], &series].concat();
+    let written = |reply: &sluice_tests::Reply| {
+        ["samples", "histograms"].map(|what| {
+            let header = format!("x-prometheus-remote-write-{what}-written");
+            reply.header(&header).unwrap().to_owned()
+        })
+    };
+    for (body, samples) in [(&both, "1"), (&alone, "0")] {
+        let reply = write(&second, V2, "snappy", snappy_block(body)).await;
+        assert_eq!(reply.status, 400);
+        assert!(
+            reply.text().contains("native histograms left out: 1;"),
+            "{}",
+            reply.text()
+        );
+        assert_eq!(written(&reply), [samples, "0"]);
+    }
+    second.settled().await;
+    assert_eq!(second.account("otlphttp/sink").await.accepted, 1);
+    let metrics = second.metrics().await;
+    assert_eq!(
+        metrics.sum("sluice_remote_write_left_out_histograms_total", &[]),
+        2.0
+    );
+    let reply = write(&first, V2, "snappy", snappy_block(&both)).await;
+    assert_eq!(
+        (reply.status, written(&reply)),
+        (204, ["1".to_owned(), "1".to_owned()])
+    );
     first.stop().await;
     second.stop().await;
 }

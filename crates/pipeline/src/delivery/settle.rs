@@ -1,10 +1,11 @@
 //! How the end of a batch gets into the account.
 
 use sluice_journal::{Entry, Refusal, Settled};
-use sluice_payload::Payload;
+use sluice_payload::{Payload, TenantId};
 use sluice_telemetry::DropReason;
 
 use super::Delivery;
+use crate::Refused;
 use crate::tracked::Tracked;
 
 impl Delivery {
@@ -30,13 +31,6 @@ impl Delivery {
 
     /// Keeps a batch as dead letters, one a part. Settling comes after it, so that a crash between the two repeats and never loses.
     async fn keep(&self, tracked: &Tracked, reason: &str) -> (bool, Option<std::io::Error>) {
-        let Some(letters) = self.settings.dead_letters.clone() else {
-            return (false, None);
-        };
-        let refusal = Refusal {
-            exporter: self.settings.exporter.clone(),
-            reason: reason.to_owned(),
-        };
         let signal = self.signal;
         let payloads: Vec<_> = (tracked.sources.iter().zip(&tracked.batch.parts))
             .map(|(source, part)| Payload {
@@ -50,6 +44,17 @@ impl Delivery {
                 permit: None,
             })
             .collect();
+        self.keep_payloads(payloads, reason).await
+    }
+
+    async fn keep_payloads(&self, payloads: Vec<Payload>, reason: &str) -> (bool, Option<std::io::Error>) {
+        let Some(letters) = self.settings.dead_letters.clone() else {
+            return (false, None);
+        };
+        let refusal = Refusal {
+            exporter: self.settings.exporter.clone(),
+            reason: reason.to_owned(),
+        };
         let keeping = tokio::task::spawn_blocking(move || {
             payloads.iter().try_for_each(|one| letters.keep(one, &refusal))
         });
@@ -89,12 +94,50 @@ impl Delivery {
         self.cursor.settle(&settled);
     }
 
+    /// Keeps the pieces that the destination refuses as dead letters, and settles the rest as [delivered](Self::settle_delivered).
+    /// Whose they are nobody knows where the batch is of several tenants: then they are kept as nobody's.
+    pub(super) async fn settle_in_part(&self, tracked: &Tracked, refused: Vec<Refused>, rejected: u64) {
+        let Some(first) = tracked.sources.first() else {
+            return;
+        };
+        let tenant = first.payload.tenant;
+        let is_one = tracked
+            .sources
+            .iter()
+            .all(|source| source.payload.tenant == tenant);
+        let mut dead = 0;
+        for one in refused {
+            let letter = Payload {
+                signal: self.signal,
+                body: one.body,
+                frame: None,
+                items: one.items,
+                wire_format: one.wire_format,
+                tenant: if is_one { tenant } else { TenantId::DEFAULT },
+                received_at: first.payload.received_at,
+                permit: None,
+            };
+            match self.keep_payloads(vec![letter], &one.reason).await {
+                (true, _) => dead += one.items,
+                (false, error) => {
+                    if let Some(error) = error {
+                        tracing::error!(
+                            exporter = self.settings.exporter, signal = %self.signal, items = one.items, %error,
+                            "what the destination refuses could not be kept as a dead letter, and is dropped"
+                        );
+                    }
+                }
+            }
+        }
+        self.settle_parts(tracked, rejected, dead);
+    }
+
     /// The destination says how many items it rejected, not which: they are taken from the first
     /// payloads. The sum is exact; the share of each payload is not known to anybody. Only where it is all of them is
     /// there something to keep.
     pub(super) async fn settle_delivered(&self, tracked: &Tracked, rejected: u64, message: Option<String>) {
         let all = tracked.batch.items();
-        let mut rejected = rejected.min(all);
+        let rejected = rejected.min(all);
         let message = message.unwrap_or_default();
         if rejected == all && all > 0 && self.settings.dead_letters.is_some() {
             let reason = format!("partial success: all {all} items rejected: {message}");
@@ -105,21 +148,40 @@ impl Delivery {
                 exporter = self.settings.exporter, signal = %self.signal, rejected, message, "partial success"
             );
         }
-        let settled: Vec<_> = tracked
-            .sources
-            .iter()
-            .zip(&tracked.batch.parts)
-            .map(|(source, part)| {
-                let here = rejected.min(part.items);
-                rejected -= here;
-                let dropped = (here > 0).then_some((DropReason::PartialSuccess, here));
-                Settled {
-                    seq: source.seq,
-                    delivered: part.items - here,
-                    dropped,
+        self.settle_parts(tracked, rejected, 0);
+    }
+
+    /// Settles a batch less so many rejected items, of which so many are dead letters.
+    fn settle_parts(&self, tracked: &Tracked, rejected: u64, dead: u64) {
+        let mut rejected = rejected.min(tracked.batch.items());
+        let mut dead = dead.min(rejected);
+        let mut settled = Vec::with_capacity(tracked.sources.len());
+        for (source, part) in tracked.sources.iter().zip(&tracked.batch.parts) {
+            let here = rejected.min(part.items);
+            let letters = dead.min(here);
+            rejected -= here;
+            dead -= letters;
+            let mut delivered = part.items - here;
+            for (reason, items) in [
+                (DropReason::DeadLetter, letters),
+                (DropReason::PartialSuccess, here - letters),
+            ] {
+                if items > 0 {
+                    settled.push(Settled {
+                        seq: source.seq,
+                        delivered: std::mem::take(&mut delivered),
+                        dropped: Some((reason, items)),
+                    });
                 }
-            })
-            .collect();
+            }
+            if here == 0 {
+                settled.push(Settled {
+                    seq: source.seq,
+                    delivered,
+                    dropped: None,
+                });
+            }
+        }
         self.cursor.settle(&settled);
     }
 }

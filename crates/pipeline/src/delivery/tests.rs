@@ -12,7 +12,7 @@ use sluice_journal::{
 use sluice_payload::{Payload, Tenants, WireFormat};
 
 use super::*;
-use crate::{Batch, Export};
+use crate::{Batch, Export, Refused};
 
 /// Answers by script, then by rule; remembers the sequence of item counts it was sent.
 struct Scripted {
@@ -427,6 +427,72 @@ async fn what_is_refused_is_a_dead_letter() {
     assert_eq!(kept[0], (logs(1, 1), "HTTP 400".to_owned()));
     assert_eq!(kept[1].0, logs(1, 2));
     assert!(kept[1].1.contains("too old"), "{}", kept[1].1);
+}
+
+/// Scenario: a batch of three payloads with six items is taken but for a piece of two, with two more that are not known; where dead letters are kept, and
+/// where their directory cannot be made.
+/// Guarantees: the piece is kept with the destination's words and counted as dead letters, the others as partial success; without a place all of them as that.
+#[tokio::test(start_paused = true)]
+async fn a_piece_that_is_refused_is_a_dead_letter() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("file"), "").unwrap();
+    for (place, dead) in [
+        (directory.path().to_owned(), 2),
+        (directory.path().join("file"), 0),
+    ] {
+        let spec = CursorSpec {
+            exporter: "x".into(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        let letters = DeadLetters::new("logs", &disk(&place));
+        let (journal, cursors) = Journal::memory("logs", vec![spec]);
+        let rule = |_: &Batch| Verdict::InPart {
+            refused: vec![Refused {
+                body: Bytes::from_static(b"piece"),
+                wire_format: WireFormat::RemoteWrite1,
+                items: 2,
+                reason: "HTTP 400".into(),
+            }],
+            rejected: 4,
+        };
+        let payloads = [(1, 1), (2, 2), (3, 3)];
+        let (_, report) =
+            run_through(journal, cursors, &payloads, vec![], rule, steady(), Some(letters)).await;
+        let total = report.total();
+        let dropped = |reason: DropReason| total.dropped[reason as usize];
+        assert_eq!(
+            (
+                total.delivered,
+                dropped(DropReason::DeadLetter),
+                dropped(DropReason::PartialSuccess)
+            ),
+            (2, dead, 4 - dead),
+            "{report:?}"
+        );
+    }
+    let mut kept = Vec::new();
+    let dead = directory.path().join("logs.dead");
+    export(&sluice_journal::Disk, &dead, &Which::Waiting, &mut |stored| {
+        let refusal = stored.refusal.unwrap();
+        kept.push((
+            stored.body,
+            stored.wire_format,
+            stored.items,
+            refusal.exporter,
+            refusal.reason,
+        ));
+        Ok(())
+    })
+    .unwrap();
+    let want = (
+        Bytes::from_static(b"piece"),
+        WireFormat::RemoteWrite1,
+        2,
+        "x".to_owned(),
+        "HTTP 400".to_owned(),
+    );
+    assert_eq!(kept, [want]);
 }
 
 /// Scenario: a journal on disk is closed while a batch waits for its retry at one destination, and while another destination

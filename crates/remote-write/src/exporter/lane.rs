@@ -1,7 +1,8 @@
 //! One lane: its bodies, one request at a time, and the search for the series that a destination does not take.
 //!
 //! A body that is refused is cut in halves, and the first half is sent. When that is taken, the fault is in the second
-//! half: that is cut again without being sent. So one bad series among n costs itself and at most 2 log2(n) + 1 requests.
+//! half: that is cut again without being sent. So one bad series among n costs itself and at most 2 log2(n) + 1 requests,
+//! and however many there are, nothing but them is given up: where there are many, the search goes on slowly.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +16,13 @@ use super::classify::{Settled, came, settled};
 use crate::body::{Body, Written};
 use crate::rewrite::{halves, name_of_first};
 
-/// Cuts that the search for refused series may take in a lane and batch. One bad series among 100,000 takes 17; where
-/// more than a handful are wrong, searching on would keep healthy ones waiting, and what is known to hold a fault is given up.
-const MAX_CUTS: u32 = 200;
+/// Cuts that the search for refused series makes in a lane and batch without waiting. One bad series among 100,000 takes 17, so
+/// this is enough for a dozen.
+const CUTS_AT_ONCE: u32 = 200;
+
+/// How long it waits before each cut after those: some 30 requests a second in a lane, so that a destination which refuses much is not
+/// flooded with pieces. What is behind waits in the queue meanwhile.
+const CUT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Cuts after which a destination that has taken nothing at all of the lane is not asked about smaller pieces: down to a
 /// single series of a million, and once more.
@@ -29,8 +34,8 @@ pub(super) struct Lane {
     number: usize,
     work: VecDeque<Work>,
     cuts: u32,
-    /// Samples of series that were refused.
-    refused: u64,
+    /// Series that were refused, and what the destination said.
+    refused: Vec<(Body, String)>,
     /// Samples that the destination says it has not written.
     unwritten: u64,
     took_any: bool,
@@ -63,6 +68,11 @@ impl Said {
         self.took.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it took anything in this attempt.
+    fn took(&self) -> bool {
+        self.took.load(Ordering::Relaxed)
+    }
+
     /// Whether that holds for all requests.
     fn says_no(&self, reason: &str) -> bool {
         self.no.get_or_init(|| LaneEnd::Hold {
@@ -73,7 +83,7 @@ impl Said {
 
     /// What holds for all requests.
     fn no(&self) -> Option<&LaneEnd> {
-        self.no.get().filter(|_| !self.took.load(Ordering::Relaxed))
+        self.no.get().filter(|_| !self.took())
     }
 }
 
@@ -128,7 +138,7 @@ impl Lane {
             number,
             work: work.collect(),
             cuts: 0,
-            refused: 0,
+            refused: Vec::new(),
             unwritten: 0,
             took_any: false,
             noes: 0,
@@ -138,7 +148,13 @@ impl Lane {
 
     /// Samples that have not been taken, and never will be.
     pub fn rejected(&self) -> u64 {
-        self.refused + self.unwritten
+        let refused = self.refused.iter().map(|(body, _)| body.written.points());
+        refused.sum::<u64>() + self.unwritten
+    }
+
+    /// Series that the destination refuses for good, and what it said.
+    pub fn refused(&self) -> &[(Body, String)] {
+        &self.refused
     }
 
     pub fn number(&self) -> usize {
@@ -156,14 +172,26 @@ impl Lane {
 
     /// Whether there is nothing left to send.
     pub fn is_done(&self) -> bool {
-        self.work.is_empty()
+        self.work.is_empty() && self.suspects.is_empty()
     }
 
     /// Sends what there is until it is done or something has to be waited for.
     pub async fn send(mut self, inner: Arc<Inner>, heard: Heard) -> (Self, Option<LaneEnd>) {
+        // What an endpoint refused while it took nothing is at fault only if it does so again beside what it takes.
+        self.take_back_suspects();
+        let untried = &inner.shards[inner.shard_of(self.number)].untried;
+        let mut alone = match self.work.is_empty() {
+            true => None,
+            false => untried.alone().await,
+        };
         while let Some(work) = self.work.pop_front() {
+            if untried.is_over() {
+                drop(alone.take());
+            }
             let end = match work.at_fault {
-                Some(reason) if work.body.written.series > 1 => self.search(work.body, reason, &inner),
+                Some(reason) if work.body.written.series > 1 => {
+                    self.cut(work.body, reason, true, &inner, &heard).await
+                }
                 _ => self.post(work, &inner, &heard).await,
             };
             if end.is_some() {
@@ -180,22 +208,16 @@ impl Lane {
     /// Puts everything that was refused in vain back to be sent, in its order, and lets the search begin anew: a destination that
     /// took nothing at all has said nothing about these series.
     pub fn take_back(&mut self) {
-        for (body, _) in std::mem::take(&mut self.suspects).into_iter().rev() {
-            self.work.push_front(Work { body, at_fault: None });
-        }
+        self.take_back_suspects();
         for work in &mut self.work {
             work.at_fault = None;
         }
         self.cuts = 0;
     }
 
-    /// Counts and tells everything that is left as refused: other lanes of the endpoint show that it takes what is good.
-    pub fn give_up(&mut self, reason: &str, inner: &Inner) {
-        for (body, reason) in std::mem::take(&mut self.suspects) {
-            self.refuse(&body, &reason, inner);
-        }
-        for work in std::mem::take(&mut self.work) {
-            self.refuse(&work.body, reason, inner);
+    fn take_back_suspects(&mut self) {
+        for (body, _) in std::mem::take(&mut self.suspects).into_iter().rev() {
+            self.work.push_front(Work { body, at_fault: None });
         }
     }
 
@@ -227,12 +249,16 @@ impl Lane {
             }
             Settled::Taken | Settled::InPart { .. } => {
                 said.takes();
+                shard.untried.took();
                 false
+            }
+            Settled::TooLarge { reason } | Settled::Refused { reason } => {
+                shard.untried.refused() && said.says_no(reason)
             }
             _ => false,
         };
         turn.end(came, is_no);
-        match settled {
+        let end = match settled {
             Settled::Taken => {
                 self.took(inner);
                 shard.formats.prove(format);
@@ -271,7 +297,7 @@ impl Lane {
                 match shard.formats.fit(&work.body) {
                     Some(_) => self.work.push_front(work),
                     // Never of a body of ours; but it must not be sent for ever.
-                    None => self.refuse(&work.body, &reason, inner),
+                    None => self.refuse(work.body, reason, inner),
                 }
                 None
             }
@@ -283,30 +309,22 @@ impl Lane {
                 self.work.push_front(work);
                 Some(LaneEnd::Hold { reason })
             }
-            Settled::TooLarge { reason } => {
-                match halves(&work.body) {
-                    Some((first, second)) => {
-                        for body in [second, first] {
-                            self.work.push_front(Work { body, at_fault: None });
-                        }
-                    }
-                    None => self.refuse(&work.body, &reason, inner),
-                }
-                None
-            }
+            Settled::TooLarge { reason } => self.cut(work.body, reason, false, inner, heard).await,
             Settled::Refused { reason } => {
                 // That the half before it was taken said the fault is here; now this half has said so itself.
                 self.mark_taken_back();
-                self.search(work.body, reason, inner)
+                self.cut(work.body, reason, true, inner, heard).await
             }
-        }
+        };
+        // What is left has been cut by now: the next attempt is with less.
+        end.or_else(|| said.no().filter(|_| is_no).cloned())
     }
 
-    /// The destination takes something: so what it refused was at fault itself.
-    fn took(&mut self, inner: &Inner) {
+    /// The destination takes something, of this lane or of others: so what it refused was at fault itself.
+    pub fn took(&mut self, inner: &Inner) {
         self.took_any = true;
         for (body, reason) in std::mem::take(&mut self.suspects) {
-            self.refuse(&body, &reason, inner);
+            self.refuse(body, reason, inner);
         }
     }
 
@@ -332,46 +350,64 @@ impl Lane {
         }
     }
 
-    /// Cuts a body that has a fault in it, or gives up a single series.
-    fn search(&mut self, body: Body, reason: String, inner: &Inner) -> Option<LaneEnd> {
-        self.cuts += 1;
+    /// Cuts a body that has a fault in it, or is too large, or gives up a single series.
+    async fn cut(
+        &mut self,
+        body: Body,
+        reason: String,
+        has_fault: bool,
+        inner: &Inner,
+        heard: &Heard,
+    ) -> Option<LaneEnd> {
+        if !self.took_any && heard[inner.shard_of(self.number)].took() {
+            self.took(inner);
+        }
+        // Where pieces are taken, how often they have to be cut for their size is known: there is an end to it.
+        self.cuts += u32::from(has_fault || !self.took_any);
         if !self.took_any && self.cuts > MAX_CUTS_IN_VAIN {
             self.work.push_front(Work { body, at_fault: None });
             return Some(LaneEnd::Hopeless(reason));
         }
-        if self.cuts > MAX_CUTS {
-            self.refuse(&body, &reason, inner);
-            return None;
+        if has_fault && self.cuts > CUTS_AT_ONCE {
+            if self.cuts == CUTS_AT_ONCE + 1 {
+                tracing::error!(
+                    exporter = inner.id,
+                    reason,
+                    "the destination refuses so many series of a batch that looking for all of them holds up the queue; those that \
+                     it takes are sent"
+                );
+            }
+            tokio::time::sleep(CUT_INTERVAL).await;
         }
         match halves(&body) {
             Some((first, second)) => {
                 // Unless the first half turns out to have a fault itself, this is where it is.
                 self.work.push_front(Work {
                     body: second,
-                    at_fault: Some(reason),
+                    at_fault: has_fault.then_some(reason),
                 });
                 self.work.push_front(Work {
                     body: first,
                     at_fault: None,
                 });
             }
-            None if self.took_any => self.refuse(&body, &reason, inner),
+            None if self.took_any => self.refuse(body, reason, inner),
             None => self.suspects.push((body, reason)),
         }
         None
     }
 
-    /// Gives up a body, which is counted and told.
-    fn refuse(&mut self, body: &Body, reason: &str, inner: &Inner) {
+    /// Gives up a body, which is counted, told, and kept for the dead letters until the batch is done.
+    fn refuse(&mut self, body: Body, reason: String, inner: &Inner) {
         let series = body.written.series;
-        self.refused += body.written.points();
         inner.metrics.refused_series.add(series);
         tracing::error!(
             exporter = inner.id,
             series,
-            first = name_of_first(body),
+            first = name_of_first(&body),
             reason,
             "dropped series that the destination refuses for good"
         );
+        self.refused.push((body, reason));
     }
 }

@@ -57,7 +57,7 @@ impl Metrics {
             ),
             name_collisions: registry.counter(
                 "sluice_remote_write_name_collisions_total",
-                "Metrics whose name became that of another metric.",
+                "Metrics that came with a name which another one had become before, counted each time.",
                 labels(),
             ),
             totals_lost: Fault::ALL.map(|fault| {

@@ -27,6 +27,7 @@ pub(super) struct Metrics {
     requests: Counter,
     bytes: Counter,
     left_out_exemplars: Counter,
+    left_out_histograms: Counter,
     left_out_metadata: Counter,
     refused: [Counter; REASONS.len()],
 }
@@ -63,6 +64,11 @@ impl Metrics {
                 "Exemplars that came without a sample: in a series that OTLP has no place for, or in a request without any.",
                 vec![("receiver", receiver.to_owned())],
             ),
+            left_out_histograms: registry.counter(
+                "sluice_remote_write_left_out_histograms_total",
+                "Native histograms that OTLP cannot say, of requests that were taken otherwise and answered with 400.",
+                vec![("receiver", receiver.to_owned())],
+            ),
             left_out_metadata: registry.counter(
                 "sluice_remote_write_left_out_metadata_total",
                 "Metadata of metric families that waited for a request with samples and was forgotten, for want of room.",
@@ -81,6 +87,7 @@ impl Metrics {
     pub fn accepted(&self, taken: &Taken, wire_bytes: u64) {
         self.items.add(taken.points());
         self.left_out_exemplars.add(taken.left_out_exemplars);
+        self.left_out_histograms.add(taken.left_out_histograms);
         self.requests.add(1);
         self.bytes.add(wire_bytes);
     }

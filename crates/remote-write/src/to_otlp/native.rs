@@ -19,7 +19,7 @@ const BROKEN: &str = "a histogram is not protobuf of this message";
 const SPANS: &str = "the spans of a histogram do not fit its buckets";
 const BELOW_ZERO: &str = "a bucket of a histogram has a count below zero";
 const WRONG_COUNT: &str = "the count of a histogram is not that of its buckets";
-const NOT_WHOLE: &str = "a histogram has counts that are no whole numbers, which OTLP cannot say";
+pub(super) const NOT_WHOLE: &str = "a histogram has counts that are no whole numbers, which OTLP cannot say";
 
 #[derive(Debug, Default)]
 struct Histogram {
@@ -38,6 +38,8 @@ struct Histogram {
     start_ms: i64,
     custom: Vec<f64>,
 }
+
+pub(super) const UNKNOWN_SCHEMA: &str = "a histogram has a schema that is not known";
 
 /// Indexes of the two signs.
 const NEGATIVE: usize = 0;
@@ -86,7 +88,7 @@ pub(super) fn put_point(out: &mut Vec<u8>, message: &[u8]) -> Result<Sort, &'sta
         return put_buckets(out, &histogram);
     }
     if !(-4..=8).contains(&histogram.schema) {
-        return Err("a histogram has a schema that is not known");
+        return Err(UNKNOWN_SCHEMA);
     }
     put_uint(out, 6, zigzag(histogram.schema));
     if stale {

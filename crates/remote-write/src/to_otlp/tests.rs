@@ -242,3 +242,37 @@ fn exemplars_alone_are_left_out() {
     let scan = sluice_wire::validate(Kind::Metrics, Depth::Deep, &otlp).unwrap();
     assert_eq!(scan.items, 1);
 }
+
+/// A series with a native histogram of one bucket, whose observations are a float, and an exemplar.
+fn float_histogram(name: &str, count: f64) -> Vec<u8> {
+    let mut histogram = Vec::new();
+    put_double(&mut histogram, 2, count);
+    put_delimited(&mut histogram, 11, &[2 << 3, 1]);
+    put_delimited(&mut histogram, 13, &count.to_le_bytes());
+    put_uint(&mut histogram, 15, 1_000);
+    let mut more = Vec::new();
+    put_delimited(&mut more, 4, &histogram);
+    more.extend([&[3 << 3 | 2, 9, 2 << 3 | 1][..], &1f64.to_le_bytes()].concat());
+    series(&[("__name__", name)], &more)
+}
+
+/// Scenario: a sample, a native histogram with two and a half observations, one with two, and a sample; each histogram with an exemplar.
+/// Guarantees: the one that OTLP cannot say is left out and counted, with its exemplar; all else is taken.
+#[test]
+fn a_histogram_that_otlp_cannot_say_costs_nothing_else() {
+    let mut body = series(&[("__name__", "a")], &sample(1.0));
+    body.extend(float_histogram("b", 2.5));
+    body.extend(float_histogram("c", 2.0));
+    body.extend(series(&[("__name__", "d")], &sample(2.0)));
+    let (otlp, taken) = to_otlp(Version::V1, &body).unwrap();
+    let want = Taken {
+        samples: 2,
+        histograms: 1,
+        exemplars: 1,
+        left_out_exemplars: 1,
+        left_out_histograms: 1,
+    };
+    assert_eq!(taken, want);
+    let scan = sluice_wire::validate(Kind::Metrics, Depth::Deep, &otlp).unwrap();
+    assert_eq!(scan.items, 3);
+}

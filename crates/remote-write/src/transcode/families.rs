@@ -11,6 +11,15 @@ use crate::names::{Suffix, metric_name, unit_of_metadata};
 /// Families kept between requests.
 const MAX_FAMILIES: usize = 16_384;
 
+/// What they may take between requests, about: a kilobyte each. Names can be as long as a request, and no permit covers them.
+const MAX_FAMILY_BYTES: usize = 16 << 20;
+
+/// A family has its name this often: as itself and in the map of names, and in four labels, which have it as text and as they are written.
+const NAMES_OF_A_FAMILY: usize = 10;
+
+/// What a family takes beside its texts, about.
+const FAMILY_BYTES: usize = 512;
+
 /// What Prometheus calls the type of a metric; the numbers are those of both protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetricType {
@@ -46,6 +55,8 @@ pub(crate) struct Family {
     pub name: Box<str>,
     pub kind: MetricType,
     pub unit: Box<str>,
+    /// Another metric had become the same name before.
+    pub collides: bool,
     /// The label of the name itself, of `_bucket`, `_sum` and `_count`.
     pub plain: Label,
     pub bucket: Label,
@@ -58,6 +69,8 @@ pub(super) struct Families {
     by_key: HashMap<Box<[u8]>, Option<usize>>,
     by_name: HashMap<Box<str>, usize>,
     families: Vec<Family>,
+    /// What all of them take, about.
+    bytes: usize,
     key: Vec<u8>,
     label: LabelName,
 }
@@ -95,16 +108,18 @@ impl Families {
             by_key: HashMap::new(),
             by_name: HashMap::new(),
             families: Vec::new(),
+            bytes: 0,
             key: Vec::new(),
             label: LabelName::new(METRIC_NAME),
         }
     }
 
     pub fn make_room(&mut self) {
-        if self.by_key.len() > MAX_FAMILIES {
+        if self.by_key.len() > MAX_FAMILIES || self.bytes > MAX_FAMILY_BYTES {
             self.by_key.clear();
             self.by_name.clear();
             self.families.clear();
+            self.bytes = 0;
         }
     }
 
@@ -112,14 +127,8 @@ impl Families {
         self.families.get(index)
     }
 
-    /// The family of a metric, `None` when nothing of its name can be kept, and whether it was found out just now that
-    /// another metric has the same name.
-    pub fn of(
-        &mut self,
-        mapping: &Mapping,
-        texts: &Texts<'_>,
-        data: &MetricData<'_>,
-    ) -> (Option<usize>, bool) {
+    /// The family of a metric, `None` when nothing of its name can be kept.
+    pub fn of(&mut self, mapping: &Mapping, texts: &Texts<'_>, data: &MetricData<'_>) -> Option<usize> {
         let kind = match (data.kind(), data.is_monotonic()) {
             (MetricKind::Gauge, _) => 0,
             (MetricKind::Sum, false) => 1,
@@ -135,7 +144,7 @@ impl Families {
         self.key.extend_from_slice(texts.unit.as_bytes());
         self.key.extend_from_slice(&[0xff, kind]);
         if let Some(known) = self.by_key.get(&*self.key) {
-            return (*known, false);
+            return *known;
         }
         let (kind, suffix) = match kind {
             0 => (MetricType::Gauge, Suffix::Ratio),
@@ -153,14 +162,13 @@ impl Families {
         );
         let index = name.map(|name| self.push(name, kind, texts.unit));
         self.by_key.insert(self.key.as_slice().into(), index);
-        let first = index.and_then(|index| {
-            let name = self.families[index].name.clone();
-            Some(*self.by_name.entry(name).or_insert(index)).filter(|first| *first != index)
-        });
-        (index, first.is_some())
+        self.bytes += self.key.len() + FAMILY_BYTES;
+        index
     }
 
     fn push(&mut self, name: String, kind: MetricType, unit: &str) -> usize {
+        let index = self.families.len();
+        self.bytes += NAMES_OF_A_FAMILY * name.len();
         let label = |suffix: &str| Label::new(&self.label, &format!("{name}{suffix}"));
         let family = Family {
             plain: label(""),
@@ -169,9 +177,83 @@ impl Families {
             count: label("_count"),
             kind,
             unit: unit_of_metadata(unit).into(),
+            collides: *self.by_name.entry(name.as_str().into()).or_insert(index) != index,
             name: name.into(),
         };
         self.families.push(family);
-        self.families.len() - 1
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+    use opentelemetry_proto::tonic::metrics::v1::{
+        Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
+    };
+    use prost::Message;
+
+    use super::MAX_FAMILY_BYTES;
+    use crate::encoder::{Encoder, EncoderSettings};
+    use crate::mapping::Mapping;
+    use crate::transcode::{Outcome, Transcoder};
+
+    /// A request with a gauge of each of these names, of one point.
+    fn gauges(names: &[String]) -> Vec<u8> {
+        let metrics = names.iter().map(|name| Metric {
+            name: name.clone(),
+            data: Some(metric::Data::Gauge(Gauge {
+                data_points: vec![NumberDataPoint {
+                    value: Some(number_data_point::Value::AsInt(1)),
+                    ..NumberDataPoint::default()
+                }],
+            })),
+            ..Metric::default()
+        });
+        ExportMetricsServiceRequest {
+            resource_metrics: vec![ResourceMetrics {
+                scope_metrics: vec![ScopeMetrics {
+                    metrics: metrics.collect(),
+                    ..ScopeMetrics::default()
+                }],
+                ..ResourceMetrics::default()
+            }],
+        }
+        .encode_to_vec()
+    }
+
+    /// Scenario: three metrics of which two become the same name, again and again; then one of these two alone.
+    /// Guarantees: the second of them is counted in every request in which it comes, and nothing else.
+    #[test]
+    fn a_collision_is_counted_in_every_request() {
+        let mut encoder = Encoder::new(EncoderSettings::default());
+        let mut collisions = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            let (_, outcome): (_, Outcome) = encoder.encode(&[&gauges(&names)]);
+            assert_eq!(outcome.points, names.len() as u64);
+            outcome.name_collisions
+        };
+        for _ in 0..3 {
+            assert_eq!(collisions(&["a.b", "c", "a_b"]), 1);
+        }
+        assert_eq!(collisions(&["a.b", "c"]), 0);
+        assert_eq!(collisions(&["a_b", "a_b"]), 2);
+    }
+
+    /// Scenario: requests with names of a megabyte, each another one.
+    /// Guarantees: what is kept of them is never more than is allowed and what one request adds.
+    #[test]
+    fn long_names_are_forgotten() {
+        let mut transcoder = Transcoder::new(Mapping::default());
+        let mut writer = crate::v1::V1::<crate::snappy::Block>::new(1, usize::MAX, false);
+        let mut most = 0;
+        for n in 0..8 {
+            let name = format!("{n}").repeat(1 << 20);
+            transcoder.run(&[&gauges(&[name])], &mut writer);
+            writer.finish();
+            most = most.max(transcoder.families.bytes);
+        }
+        assert!(most <= MAX_FAMILY_BYTES + (13 << 20), "{most}");
+        assert!(transcoder.families.by_key.len() < 4);
     }
 }

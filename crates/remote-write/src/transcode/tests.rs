@@ -292,7 +292,7 @@ fn rules_apply_to_what_is_written() {
 
 fn metric_name_of(metric: &Metric<'_>) -> String {
     let mut families = Families::new();
-    let (family, _) = families.of(&Mapping::default(), &Texts::of(metric), &metric.data().unwrap());
+    let family = families.of(&Mapping::default(), &Texts::of(metric), &metric.data().unwrap());
     families.get(family.unwrap()).unwrap().name.to_string()
 }
 

@@ -233,6 +233,10 @@ pub(super) async fn deliver(
                 sent.failed(sender, &format!("{rejected} items rejected: {message}"));
                 return false;
             }
+            Verdict::InPart { rejected, .. } => {
+                sent.failed(sender, &format!("{rejected} items rejected"));
+                return false;
+            }
             Verdict::TooLarge { reason }
             | Verdict::PayloadFault { reason }
             | Verdict::EndpointFault { reason }

@@ -176,7 +176,11 @@ fn as_otlp(stored: &Stored) -> Result<Bytes, String> {
         WireFormat::RemoteWrite2 => Version::V2,
     };
     match to_otlp(version, &stored.body) {
-        Ok((otlp, _)) => Ok(otlp.into()),
+        Ok((otlp, taken)) if taken.left_out_histograms == 0 => Ok(otlp.into()),
+        Ok((_, taken)) => Err(format!(
+            "it came as remote write, and OTLP cannot say {} of its native histograms",
+            taken.left_out_histograms
+        )),
         Err(error) => Err(format!(
             "it came as remote write, and OTLP cannot say it: {error}"
         )),
@@ -222,6 +226,7 @@ fn send(runtime: &Runtime, exporter: &dyn Exporter, stored: Stored, outcome: &mu
                 let message = message.unwrap_or_default();
                 format!("{rejected} of {items} items rejected: {message}")
             }
+            Verdict::InPart { rejected, .. } => format!("{rejected} of {items} items rejected"),
             Verdict::Retry { after, reason } => {
                 complain(format_args!("request {seq}: {reason}; it is tried again"));
                 runtime.block_on(tokio::time::sleep(after.unwrap_or(PAUSE)));
