@@ -4,7 +4,7 @@
 #
 #   benches/row_groups.sh [PYTHON]
 #
-# PYTHON: an interpreter that has duckdb (by default python3). Takes a minute and 150 MB beside the release build.
+# PYTHON: an interpreter that has duckdb (by default python3). Needs 150 MB in the directory for temporary files.
 # SLUICE_ROWS=1000000 for a quick look, which has too few row groups to pass.
 set -eu
 cd "$(dirname "$0")/.."
