@@ -219,10 +219,6 @@ ENGINES = {"duckdb": duckdb_rows, "pyarrow": pyarrow_rows, "polars": polars_rows
 def check(where, files_of):
     checked = []
     for engine, rows_of in ENGINES.items():
-        try:
-            __import__(engine)
-        except ImportError:
-            continue
         for table in TABLES:
             rows, total = rows_of(files_of(table), table)
             assert len(rows) == ROWS, (where, engine, table, len(rows))
@@ -238,7 +234,6 @@ def check(where, files_of):
                         assert read_map(found, entry[types]) == ATTRIBUTES, (where, engine, table, column, found)
         checked.append(engine)
     print(f"{where}: every attribute of {ROWS} rows in each of {len(TABLES)} tables, by {', '.join(checked)}")
-    assert len(checked) >= 2, checked
 
 
 def eventually(what, probe):

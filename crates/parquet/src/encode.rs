@@ -29,6 +29,8 @@ mod validity;
 mod walk;
 
 #[cfg(test)]
+pub(crate) mod repairs;
+#[cfg(test)]
 mod tests;
 
 use std::io::Write;

@@ -15,10 +15,17 @@ mod s3;
 mod settlement;
 mod spool;
 mod store;
+mod waiting;
 mod work;
 
 #[cfg(test)]
 mod failures;
+#[cfg(test)]
+#[cfg(feature = "s3")]
+mod outages;
+#[cfg(test)]
+#[cfg(feature = "s3")]
+mod stub;
 #[cfg(test)]
 mod tests;
 
@@ -33,7 +40,7 @@ use sluice_admission::Jitter;
 use sluice_journal::{Cursor, Disk, Entry, Filesystem, Settled};
 use sluice_payload::WireFormat;
 use sluice_pipeline::RetrySettings;
-use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
+use sluice_telemetry::{Counter, DropReason, Gauge, Registry, Sample};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -47,6 +54,7 @@ use settlement::Settlement;
 pub use spool::SpoolError;
 use spool::{Finished, Spool};
 use store::{Sent, Store};
+use waiting::Waiting;
 use work::{Stumbling, Work};
 
 /// Payloads that are laid out in one go, in bytes: long enough to be worth another thread, short enough to stop soon.
@@ -118,6 +126,7 @@ struct Metrics {
     failed: Counter,
     duplicate_keys: Counter,
     invalid_texts: Counter,
+    deep_values: Counter,
     held: Gauge,
 }
 
@@ -130,7 +139,7 @@ impl Metrics {
             labels.push(("what", what.to_owned()));
             registry.counter(
                 "sluice_parquet_repairs_total",
-                "What had to be changed for files to be readable: attributes whose key occurred twice, texts that were not UTF-8.",
+                "What had to be changed for files to be readable: attributes whose key occurred twice, texts that were not UTF-8, lists and maps below a hundred others.",
                 labels,
             )
         };
@@ -150,6 +159,7 @@ impl Metrics {
             ),
             duplicate_keys: repairs("duplicate_key"),
             invalid_texts: repairs("invalid_text"),
+            deep_values: repairs("deep_value"),
             held: registry.gauge(
                 "sluice_parquet_refused",
                 "1 while the destination refuses files for a reason that somebody has to mend.",
@@ -163,9 +173,6 @@ impl Metrics {
 #[derive(Debug)]
 struct FeedMetrics {
     open_files: Gauge,
-    spooled_bytes: Gauge,
-    oldest_open: Gauge,
-    oldest_spooled: Gauge,
     failing: Gauge,
     failures: Counter,
 }
@@ -190,18 +197,6 @@ impl FeedMetrics {
                 labels(),
             ),
             open_files: gauge("sluice_parquet_open_files", "Files that rows are written to."),
-            spooled_bytes: gauge(
-                "sluice_parquet_spooled_bytes",
-                "Bytes of files that wait to be sent.",
-            ),
-            oldest_open: gauge(
-                "sluice_parquet_oldest_open_seconds",
-                "How long the first row of the oldest open file has waited.",
-            ),
-            oldest_spooled: gauge(
-                "sluice_parquet_upload_lag_seconds",
-                "How long ago the last file was cut that is at the destination now, when it arrived: what sending takes.",
-            ),
         }
     }
 }
@@ -248,9 +243,16 @@ impl ParquetExporter {
             exporter: self.clone(),
             settlement: Settlement::new(cursor.clone()),
             spooled: AtomicU64::new(0),
+            waiting: Waiting::default(),
             sent: Notify::new(),
             metrics: FeedMetrics::new(registry, &self.0.id, &pipeline),
             pipeline,
+        });
+        let shown = Arc::downgrade(&shared);
+        registry.collect_with(move |out| {
+            if let Some(shared) = shown.upgrade() {
+                shared.samples(std::time::Instant::now(), out);
+            }
         });
         let mut delivery = Delivery {
             cursor,
@@ -273,6 +275,7 @@ impl ParquetExporter {
         for finished in waiting {
             delivery.shared.settlement.resumed(&finished);
             delivery.ready.push(ReadyFile {
+                cut_at: waiting::cut_at(&finished.path),
                 finished,
                 shares: Vec::new(),
             });
@@ -297,9 +300,46 @@ struct Shared {
     settlement: Settlement,
     /// Bytes of files that are not at the destination.
     spooled: AtomicU64,
+    waiting: Waiting,
     /// A file is there.
     sent: Notify,
     metrics: FeedMetrics,
+}
+
+impl Shared {
+    /// What is read when somebody scrapes: it changes while nothing happens, too.
+    fn samples(&self, now: std::time::Instant, out: &mut Vec<Sample>) {
+        let received = self.settlement.oldest();
+        // Rows of a file that an earlier process left may not have been read again yet.
+        let oldest = received.into_iter().chain(self.waiting.oldest()).min();
+        let age = oldest.map_or(Duration::ZERO, |oldest| now.saturating_duration_since(oldest));
+        let mut add = |name, help, value| {
+            out.push(Sample {
+                name,
+                help,
+                labels: vec![
+                    ("exporter", self.exporter.0.id.clone()),
+                    ("pipeline", self.pipeline.clone()),
+                ],
+                value,
+            });
+        };
+        add(
+            "sluice_parquet_oldest_unflushed_seconds",
+            "How long ago the oldest row was received that was read from the queue and is not at the destination.",
+            age.as_secs_f64(),
+        );
+        add(
+            "sluice_parquet_upload_lag_seconds",
+            "How long ago the oldest file was cut that waits to be sent; where none does, how long the last one had waited when it arrived.",
+            self.waiting.lag(now).as_secs_f64(),
+        );
+        add(
+            "sluice_parquet_spooled_bytes",
+            "Bytes of files that wait to be sent.",
+            self.spooled.load(Ordering::Acquire) as f64,
+        );
+    }
 }
 
 /// One pipeline's way into the exporter.
@@ -326,7 +366,6 @@ impl Delivery {
         let ending = self.cursor.clone();
         self.send_ready();
         while !closed {
-            self.show();
             let deadline = self.layout.as_ref().and_then(|layout| layout.deadline());
             let inner = &self.shared.exporter.0;
             let has_room = self.shared.spooled.load(Ordering::Acquire) < inner.options.max_spool_bytes;
@@ -365,7 +404,6 @@ impl Delivery {
                 tokio::time::sleep(LAST_UPLOADS).await;
             } => {}
         }
-        self.show();
     }
 
     /// An entry and what is there behind it; whether the queue wants all of it settled.
@@ -387,7 +425,9 @@ impl Delivery {
                 || self.taken.bytes >= self.feed.max_bytes
                 || self.taken.items >= self.feed.max_items
                 || self.taken.requests >= self.feed.max_requests;
-            self.shared.settlement.taken(entry.seq, entry.payload.items);
+            let payload = &entry.payload;
+            let settlement = &self.shared.settlement;
+            settlement.taken(entry.seq, payload.items, payload.received_at);
             entries.push(entry);
             if all || bytes >= TURN_BYTES {
                 break;
@@ -430,19 +470,8 @@ impl Delivery {
             self.shared
                 .spooled
                 .fetch_add(file.finished.cut.bytes, Ordering::AcqRel);
-            self.uploads.spawn(send(self.shared.clone(), file));
-        }
-    }
-
-    fn show(&self) {
-        let metrics = &self.shared.metrics;
-        metrics
-            .spooled_bytes
-            .set(self.shared.spooled.load(Ordering::Acquire) as i64);
-        if let Some(layout) = &self.layout {
-            metrics.open_files.set(layout.open_files() as i64);
-            let age = layout.oldest().map_or(0, |oldest| oldest.elapsed().as_secs());
-            metrics.oldest_open.set(age as i64);
+            let place = self.shared.waiting.enter(file.cut_at);
+            self.uploads.spawn(send(self.shared.clone(), file, place));
         }
     }
 }
@@ -459,17 +488,17 @@ async fn attempt_to_send(shared: &Arc<Shared>, file: &Finished) -> Sent {
     }
 }
 
-/// Sends a file until it is there, or it is given up.
-async fn send(shared: Arc<Shared>, file: ReadyFile) {
+/// Sends a file until it is there, or it is given up; it waits at `place`.
+async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
     let inner = &shared.exporter.0;
     let cut = &file.finished.cut;
     let began = Instant::now();
     let mut attempt = 0;
     let delivered = loop {
         // The semaphore is never closed.
-        let place = inner.uploads.acquire().await;
+        let turn = inner.uploads.acquire().await;
         let sent = attempt_to_send(&shared, &file.finished).await;
-        drop(place);
+        drop(turn);
         let (refused, reason) = match sent {
             Sent::There => break true,
             Sent::Retry(reason) => (false, reason),
@@ -510,10 +539,6 @@ async fn send(shared: Arc<Shared>, file: ReadyFile) {
         inner.metrics.rows.add(cut.rows);
         inner.metrics.bytes.add(cut.bytes);
         inner.metrics.files.add(1);
-        shared
-            .metrics
-            .oldest_spooled
-            .set(began.elapsed().as_secs() as i64);
     }
     let path = file.finished.path.clone();
     let removed = tokio::task::spawn_blocking(move || std::fs::remove_file(path)).await;
@@ -523,5 +548,6 @@ async fn send(shared: Arc<Shared>, file: ReadyFile) {
     let dropped = (!delivered).then_some(DropReason::RetryExhausted);
     shared.settlement.arrived(&file, dropped);
     shared.spooled.fetch_sub(cut.bytes, Ordering::AcqRel);
+    shared.waiting.leave(place, std::time::Instant::now());
     shared.sent.notify_one();
 }

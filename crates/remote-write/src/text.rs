@@ -109,6 +109,7 @@ fn put_json(out: &mut String, value: Option<Value<'_>>, levels: u32) -> Option<(
             }
             out.push('}');
         }
+        Some(Value::InvalidText(_)) => put_json_string(out, ""),
         Some(_) | None => out.push_str("null"),
     }
     Some(())

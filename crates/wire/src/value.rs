@@ -121,6 +121,8 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
     /// `string_value_strindex`: a string of a profiles dictionary.
     StringIndex(i32),
+    /// `string_value` that is not UTF-8, which only shallow validation lets in.
+    InvalidText(&'a [u8]),
 }
 
 impl<'a> Value<'a> {
@@ -136,7 +138,7 @@ impl<'a> Value<'a> {
         let mut arm = (0, 0);
         for (index, field) in any.fields().enumerate() {
             let read = match (field.number, field.wire) {
-                (1, wire::LEN) => Self::String(text(field.value).unwrap_or_default()),
+                (1, wire::LEN) => text(field.value).map_or(Self::InvalidText(field.value), Self::String),
                 (2, wire::VARINT) => Self::Bool(field.varint() != Some(0)),
                 (3, wire::VARINT) => Self::Int(field.varint().unwrap_or(0) as i64),
                 (4, wire::FIXED64) => Self::Double(f64::from_bits(field.fixed64().unwrap_or(0))),

@@ -27,6 +27,8 @@ pub struct Repairs {
     pub duplicate_keys: u64,
     /// Texts that were not UTF-8, with U+FFFD in the place of what was not.
     pub invalid_texts: u64,
+    /// Lists and maps within a hundred others, with null in their place.
+    pub deep_values: u64,
 }
 
 impl Repairs {
@@ -34,6 +36,7 @@ impl Repairs {
     pub fn add(&mut self, other: Repairs) {
         self.duplicate_keys += other.duplicate_keys;
         self.invalid_texts += other.invalid_texts;
+        self.deep_values += other.deep_values;
     }
 }
 
@@ -249,18 +252,14 @@ impl<'a> Pairs<'a> {
     fn take_value(&mut self, attribute: &'a [u8], repairs: &mut Repairs) -> (u8, &'a [u8], u64) {
         let attribute = KeyValue::parse(attribute);
         match attribute.value() {
-            // Also what a text that is not UTF-8 reads as.
-            Some(Value::String("")) => {
-                let text = invalid_text(&attribute).unwrap_or_default();
-                self.take_text(text, repairs)
-            }
+            Some(Value::InvalidText(text)) => self.take_text(text, repairs),
             Some(Value::String(text)) => (kind::STRING, text.as_bytes(), 0),
             Some(Value::Int(value)) => (kind::INT, &[], value as u64),
             Some(Value::Bool(value)) => (kind::BOOL, &[], value.into()),
             Some(Value::Double(value)) => (kind::DOUBLE, &[], value.to_bits()),
             value => {
                 let start = self.written.len();
-                let kind = write_value(&mut self.written, value);
+                let kind = write_value(&mut self.written, value, repairs);
                 (kind, &[], self.place_from(start))
             }
         }
@@ -333,20 +332,15 @@ fn push_mended(out: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
     }
 }
 
-/// The bytes of a string value that reads as empty and is not.
-#[cold]
-fn invalid_text<'a>(attribute: &KeyValue<'a>) -> Option<&'a [u8]> {
-    let last = Fields::of(attribute.value_raw()?)
-        .filter(|field| field.number == 1)
-        .last();
-    last?.bytes().filter(|text| !text.is_empty())
-}
-
 /// Appends a value as text; returns its type.
-pub(crate) fn write_value(out: &mut Vec<u8>, value: Option<Value<'_>>) -> u8 {
+pub(crate) fn write_value(out: &mut Vec<u8>, value: Option<Value<'_>>, repairs: &mut Repairs) -> u8 {
     match value {
         Some(Value::String(text)) => {
             out.extend_from_slice(text.as_bytes());
+            kind::STRING
+        }
+        Some(Value::InvalidText(text)) => {
+            push_mended(out, text, repairs);
             kind::STRING
         }
         Some(Value::Bool(value)) => {
@@ -362,11 +356,11 @@ pub(crate) fn write_value(out: &mut Vec<u8>, value: Option<Value<'_>>) -> u8 {
             kind::DOUBLE
         }
         Some(array @ Value::Array(_)) => {
-            json::write(out, Some(array));
+            json::write(out, Some(array), repairs);
             kind::ARRAY
         }
         Some(map @ Value::Map(_)) => {
-            json::write(out, Some(map));
+            json::write(out, Some(map), repairs);
             kind::MAP
         }
         Some(Value::Bytes(bytes)) => {

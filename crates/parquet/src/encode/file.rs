@@ -66,6 +66,9 @@ pub struct FileSettings {
     pub zstd_level: i32,
     /// Who makes the pages. What is in the file is the same.
     pub encoder: PageEncoder,
+    /// Whether values without a dictionary may be written as differences (DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY), which
+    /// is smaller. Otherwise they are PLAIN, for readers that know nothing else.
+    pub delta_encodings: bool,
     /// Whether there are columns for attributes that are not promoted. Without them rows cannot be had back: for
     /// measurements beside writers of flat tables.
     pub maps: bool,
@@ -87,6 +90,7 @@ impl Default for FileSettings {
             promotions: Vec::new(),
             zstd_level: 1,
             encoder: PageEncoder::default(),
+            delta_encodings: true,
             maps: true,
         }
     }
@@ -116,9 +120,10 @@ impl FileSettings {
                 .set_column_bloom_filter_max_ndv(column(name), ROW_GROUP_ROWS as u64);
         }
         for name in TIMES {
-            properties = properties
-                .set_column_dictionary_enabled(column(name), false)
-                .set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED);
+            properties = properties.set_column_dictionary_enabled(column(name), false);
+            if self.delta_encodings {
+                properties = properties.set_column_encoding(column(name), Encoding::DELTA_BINARY_PACKED);
+            }
         }
         Ok(properties.build())
     }
@@ -150,12 +155,7 @@ impl<W: Write + Send> TableFile<W> {
         let schema = table.schema(settings);
         let properties = settings.properties(table)?;
         let writer = match settings.encoder {
-            PageEncoder::Own => Writer::Own(Box::new(PageWriter::new(
-                out,
-                &schema,
-                properties,
-                settings.zstd_level,
-            )?)),
+            PageEncoder::Own => Writer::Own(Box::new(PageWriter::new(out, &schema, properties, settings)?)),
             PageEncoder::Arrow => {
                 let options = ArrowWriterOptions::new()
                     .with_properties(properties)

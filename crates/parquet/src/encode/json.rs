@@ -4,16 +4,28 @@
 //! JSON has no word for is an object with one key that begins with `$`: `{"$bytes": base64}`, `{"$double": "NaN"}`. Keys of
 //! maps that begin with `$` get a second one, so that they are never taken for these.
 
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sluice_wire::Value;
 
-use super::attributes::{write_double, write_int};
+use super::attributes::{Repairs, write_double, write_int};
 
-/// Appends a value.
-pub(crate) fn write(out: &mut Vec<u8>, value: Option<Value<'_>>) {
+/// Lists and maps in each other that are written; what is deeper is null. With deep validation there are fewer than fifty of them:
+/// the wire has a hundred messages in each other at most, and each takes two. Readers of JSON take at least as many.
+pub(crate) const MAX_LEVELS: u32 = 100;
+
+/// Appends a value. What it had to change is counted.
+pub(crate) fn write(out: &mut Vec<u8>, value: Option<Value<'_>>, repairs: &mut Repairs) {
+    write_below(out, value, MAX_LEVELS, repairs);
+}
+
+/// Appends a value that may have so many `levels` of lists and maps.
+fn write_below(out: &mut Vec<u8>, value: Option<Value<'_>>, levels: u32, repairs: &mut Repairs) {
     match value {
-        Some(Value::String(text)) => write_text(out, text),
+        Some(Value::String(text)) => write_text(out, "", text),
+        Some(Value::InvalidText(text)) => write_text(out, "", &mended(text, repairs)),
         Some(Value::Bool(true)) => out.extend_from_slice(b"true"),
         Some(Value::Bool(false)) => out.extend_from_slice(b"false"),
         Some(Value::Int(value)) => write_int(out, value),
@@ -23,13 +35,17 @@ pub(crate) fn write(out: &mut Vec<u8>, value: Option<Value<'_>>) {
             write_double(out, value);
             out.extend_from_slice(b"\"}");
         }
+        Some(Value::Array(_) | Value::Map(_)) if levels == 0 => {
+            repairs.deep_values += 1;
+            out.extend_from_slice(b"null");
+        }
         Some(Value::Array(array)) => {
             out.push(b'[');
             for (index, value) in array.values().enumerate() {
                 if index > 0 {
                     out.push(b',');
                 }
-                write(out, value);
+                write_below(out, value, levels - 1, repairs);
             }
             out.push(b']');
         }
@@ -39,13 +55,10 @@ pub(crate) fn write(out: &mut Vec<u8>, value: Option<Value<'_>>) {
                 if index > 0 {
                     out.push(b',');
                 }
-                let key = String::from_utf8_lossy(pair.key_bytes());
-                match key.starts_with('$') {
-                    true => write_text(out, &format!("${key}")),
-                    false => write_text(out, &key),
-                }
+                let key = mended(pair.key_bytes(), repairs);
+                write_text(out, if key.starts_with('$') { "$" } else { "" }, &key);
                 out.push(b':');
-                write(out, pair.value());
+                write_below(out, pair.value(), levels - 1, repairs);
             }
             out.push(b'}');
         }
@@ -68,9 +81,18 @@ pub(crate) fn write_base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.truncate(start + written);
 }
 
-fn write_text(out: &mut Vec<u8>, text: &str) {
+/// A text with U+FFFD in the place of what is not UTF-8.
+fn mended<'a>(text: &'a [u8], repairs: &mut Repairs) -> Cow<'a, str> {
+    let text = String::from_utf8_lossy(text);
+    repairs.invalid_texts += u64::from(matches!(text, Cow::Owned(_)));
+    text
+}
+
+/// Appends a text with `before`, which needs no escapes, in front.
+fn write_text(out: &mut Vec<u8>, before: &str, text: &str) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
+    out.extend_from_slice(before.as_bytes());
     for byte in text.bytes() {
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),

@@ -2,7 +2,7 @@
 
 use sluice_wire::{Fields, LogRecord};
 
-use super::attributes::{Reading, kind, write_value};
+use super::attributes::{Reading, Repairs, kind, write_value};
 use super::column::{Columns, Ending};
 use super::file::FileSettings;
 use super::number::{Ints, Longs};
@@ -120,12 +120,12 @@ impl Logs {
     }
 
     /// Takes a record, whose attributes are in `reading`.
-    pub fn push(&mut self, source: &Source<'_>, record: &Record<'_>, reading: &Reading<'_>) {
+    pub fn push(&mut self, source: &Source<'_>, record: &Record<'_>, reading: &mut Reading<'_>) {
         self.times.push(record.shown_time(), record.time);
         self.observed.push(record.observed as i64);
         self.severity_number.push(record.severity_number);
         self.severity_text.push_unless_empty(record.severity_text);
-        self.push_body(record);
+        self.push_body(record, reading.repairs);
         self.event_name.push_unless_empty(record.event_name);
         self.trace_id.push_hex(record.trace_id);
         self.span_id.push_hex(record.span_id);
@@ -134,7 +134,7 @@ impl Logs {
         self.source.push(source, reading);
     }
 
-    fn push_body(&mut self, record: &Record<'_>) {
+    fn push_body(&mut self, record: &Record<'_>, repairs: &mut Repairs) {
         let mut fields = Fields::of(record.body);
         if record.bodies == 1
             && let (Some(field), None) = (fields.next(), fields.next())
@@ -147,7 +147,7 @@ impl Logs {
         self.text.clear();
         let body_type = match record.bodies {
             0 => kind::EMPTY,
-            _ => write_value(&mut self.text, record.record.body()),
+            _ => write_value(&mut self.text, record.record.body(), repairs),
         };
         let has_body = body_type != kind::EMPTY;
         self.body.push_option(has_body.then_some(&self.text));

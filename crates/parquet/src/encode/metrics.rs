@@ -6,7 +6,7 @@ use super::attributes::{Pairs, Reading};
 use super::column::{Columns, Data, Ending, Ends, Maps};
 use super::file::FileSettings;
 use super::number::{Booleans, Doubles, Ints, Longs};
-use super::source::{Source, SourceColumns};
+use super::source::{Source, SourceColumns, set};
 use super::text::Texts;
 use super::times::Times;
 
@@ -25,13 +25,16 @@ pub(crate) struct MetricSource<'a> {
 impl<'a> MetricSource<'a> {
     pub fn set(&mut self, metric: &Metric<'a>, data: &MetricData<'a>, reading: &mut Reading<'_>) {
         use sluice_wire::MetricKind::{ExponentialHistogram, Gauge, Histogram, Sum, Summary};
-        for (to, text) in [
-            (&mut self.name, metric.name()),
-            (&mut self.description, metric.description()),
-            (&mut self.unit, metric.unit()),
-        ] {
-            to.clear();
-            to.extend_from_slice(text.as_bytes());
+        for text in [&mut self.name, &mut self.description, &mut self.unit] {
+            text.clear();
+        }
+        for field in Fields::of(metric.raw()) {
+            match (field.number, field.bytes()) {
+                (1, Some(name)) => set(&mut self.name, name, reading.repairs),
+                (2, Some(description)) => set(&mut self.description, description, reading.repairs),
+                (3, Some(unit)) => set(&mut self.unit, unit, reading.repairs),
+                _ => {}
+            }
         }
         self.metadata.begin(reading.keys);
         for attribute in metric.metadata() {

@@ -34,7 +34,9 @@ use parquet::file::writer::SerializedFileWriter;
 
 use super::EncodeError;
 use super::column::{Columns, Data};
-use super::file::{BATCH_ROWS, FILTERED, ROW_GROUP_BYTES, ROW_GROUP_MEMORY, ROW_GROUP_ROWS, TIMES};
+use super::file::{
+    BATCH_ROWS, FILTERED, FileSettings, ROW_GROUP_BYTES, ROW_GROUP_MEMORY, ROW_GROUP_ROWS, TIMES,
+};
 use super::seen::Seen;
 pub(crate) use bounds::Bounds;
 use chunk::{Chunk, Place, Values};
@@ -51,11 +53,19 @@ const KEPT_BYTES: usize = 4 << 20;
 const SCHEMA_BYTES: usize = 60;
 const FOOTER_BYTES: usize = 180;
 
+/// How the pages of a file are written.
+#[derive(Clone, Copy)]
+struct By {
+    level: i32,
+    delta: bool,
+}
+
 /// What the columns of all files of a thread use one after the other.
 pub(crate) struct Tools {
     /// Half a megabyte that takes longer to make than to use.
     zstd: zstd_safe::CCtx<'static>,
-    level: i32,
+    /// What the file at hand is written with.
+    by: By,
     /// A page before it is compressed.
     page: Vec<u8>,
     compressed: Vec<u8>,
@@ -75,7 +85,10 @@ impl Tools {
     fn new() -> Self {
         Self {
             zstd: zstd_safe::CCtx::create(),
-            level: 0,
+            by: By {
+                level: 0,
+                delta: true,
+            },
             page: Vec::new(),
             compressed: Vec::new(),
             places: Vec::new(),
@@ -84,10 +97,10 @@ impl Tools {
         }
     }
 
-    /// Those of this thread, for pages of this level of compression; what large pages have left is given back.
-    fn with<T>(level: i32, work: impl FnOnce(&mut Self) -> T) -> T {
+    /// Those of this thread, for pages that are written so; what large pages have left is given back.
+    fn with<T>(by: By, work: impl FnOnce(&mut Self) -> T) -> T {
         TOOLS.with_borrow_mut(|tools| {
-            tools.level = level;
+            tools.by = by;
             let worked = work(tools);
             tools.give_back();
             worked
@@ -115,7 +128,7 @@ impl Tools {
         self.compressed.reserve(most);
         let failed = |code| ParquetError::General(format!("zstd: {}", zstd_safe::get_error_name(code)));
         self.zstd
-            .compress(&mut self.compressed, bytes, self.level)
+            .compress(&mut self.compressed, bytes, self.by.level)
             .map_err(failed)?;
         Ok(Bytes::copy_from_slice(&self.compressed))
     }
@@ -125,7 +138,7 @@ impl Tools {
 pub(crate) struct PageWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
     chunks: Vec<Chunk>,
-    level: i32,
+    by: By,
     /// Rows of the row group at hand.
     rows: usize,
     /// What the row groups that have ended were taken for before, and what they are, in bytes.
@@ -141,7 +154,7 @@ impl<W: Write + Send> PageWriter<W> {
         out: W,
         schema: &Schema,
         properties: WriterProperties,
-        level: i32,
+        settings: &FileSettings,
     ) -> Result<Self, EncodeError> {
         let schema = ArrowSchemaConverter::new().convert(schema)?;
         let chunk = |column: &parquet::schema::types::ColumnDescPtr| {
@@ -157,7 +170,10 @@ impl<W: Write + Send> PageWriter<W> {
         Ok(Self {
             chunks: schema.columns().iter().map(chunk).collect(),
             file: SerializedFileWriter::new(out, schema.root_schema_ptr(), Arc::new(properties))?,
-            level,
+            by: By {
+                level: settings.zstd_level,
+                delta: settings.delta_encodings,
+            },
             rows: 0,
             guessed: 0,
             became: 0,
@@ -176,7 +192,7 @@ impl<W: Write + Send> PageWriter<W> {
 
     /// Adds rows, as one page a column; `last`: the row group ends with them.
     pub fn write(&mut self, columns: Columns, rows: usize, last: bool) -> Result<(), EncodeError> {
-        Tools::with(self.level, |tools| {
+        Tools::with(self.by, |tools| {
             let mut pages = Pages {
                 chunks: self.chunks.iter_mut(),
                 tools,
@@ -202,7 +218,7 @@ impl<W: Write + Send> PageWriter<W> {
         self.guessed += self.in_progress_bytes();
         self.closed_bytes += self.chunks.iter().map(Chunk::footer_memory_bytes).sum::<usize>();
         let mut group = self.file.next_row_group()?;
-        Tools::with(self.level, |tools| {
+        Tools::with(self.by, |tools| {
             self.chunks.iter_mut().try_for_each(|chunk| {
                 let (bytes, close) = chunk.close(tools, rows)?;
                 group.append_column(&bytes, close)

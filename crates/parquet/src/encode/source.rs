@@ -105,7 +105,8 @@ impl<'a> Source<'a> {
     }
 }
 
-fn set(to: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
+/// Takes a text, mended where it is not UTF-8.
+pub(crate) fn set(to: &mut Vec<u8>, text: &[u8], repairs: &mut Repairs) {
     to.clear();
     push_text(to, text, repairs);
 }

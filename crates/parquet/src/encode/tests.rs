@@ -14,7 +14,11 @@ use sluice_loadgen::{Generator, Signal, Spec};
 
 use super::*;
 
-fn encoded(table: Table, settings: &FileSettings, requests: &[Vec<u8>]) -> (Vec<RecordBatch>, Repairs) {
+pub(super) fn encoded(
+    table: Table,
+    settings: &FileSettings,
+    requests: &[Vec<u8>],
+) -> (Vec<RecordBatch>, Repairs) {
     let mut encoder = Encoder::new(table, settings, Vec::new()).unwrap();
     for request in requests {
         encoder.push(request).unwrap();

@@ -12,9 +12,11 @@ use sluice_telemetry::{DropReason, Registry};
 
 use super::layout::{Layout, LayoutSettings};
 use super::spool::Spool;
-use super::tests::{all, bodies, names, open, payload};
+use super::store::Sent;
+use super::tests::{TIME, all, bodies, names, open, payload};
 use super::work::Work;
 use super::{Delivery, Feed, ParquetExporter, ParquetExporterOptions, Target};
+use crate::encode::repairs::{field, most_nested, nested_lists};
 
 /// Lays numbers out again that were laid out before, and cuts: the rows that are written now.
 fn again(layout: &mut Layout, numbers: std::ops::Range<u64>) -> Vec<String> {
@@ -204,7 +206,7 @@ fn a_damaged_line_is_told() {
 }
 
 /// A journal with one cursor, in memory or on disk with next to nothing kept in memory.
-fn journal(directory: Option<&Path>) -> (Journal, sluice_journal::Cursor) {
+pub(super) fn journal(directory: Option<&Path>) -> (Journal, sluice_journal::Cursor) {
     let spec = CursorSpec {
         exporter: "parquet".to_owned(),
         limits: Limits::default(),
@@ -224,14 +226,26 @@ fn journal(directory: Option<&Path>) -> (Journal, sluice_journal::Cursor) {
     (journal, cursors.remove(0))
 }
 
-async fn append(journal: &Journal, payload: Payload) {
+pub(super) async fn append(journal: &Journal, payload: Payload) {
     let space = journal.try_reserve(journal.cost(&payload)).unwrap();
     let appended = journal.append(space, Arc::new(payload), None, Durability::Synced);
     appended.persisted().await.unwrap();
 }
 
 /// A delivery from `cursor` to `out`, with its spool in `spool`.
-fn delivery(
+pub(super) fn delivery(
+    cursor: sluice_journal::Cursor,
+    directory: &Path,
+    durable: bool,
+    max_requests: u64,
+    registry: &Registry,
+) -> Delivery {
+    let target = Target::Directory(directory.join("out"));
+    delivery_to(target, cursor, directory, durable, max_requests, registry)
+}
+
+pub(super) fn delivery_to(
+    target: Target,
     cursor: sluice_journal::Cursor,
     directory: &Path,
     durable: bool,
@@ -239,7 +253,7 @@ fn delivery(
     registry: &Registry,
 ) -> Delivery {
     let options = ParquetExporterOptions {
-        target: Target::Directory(directory.join("out")),
+        target,
         layout: LayoutSettings::default(),
         max_uploads: 2,
         max_spool_bytes: 1 << 30,
@@ -261,7 +275,7 @@ fn delivery(
 }
 
 /// The bodies at the destination.
-fn rows(out: &Path) -> Vec<String> {
+pub(super) fn rows(out: &Path) -> Vec<String> {
     let mut rows = Vec::new();
     for hour in 21..24 {
         let partition = out.join(format!("logs/dt=2025-11-21/hour={hour}"));
@@ -275,7 +289,7 @@ fn rows(out: &Path) -> Vec<String> {
     rows
 }
 
-fn value(registry: &Registry, name: &str) -> String {
+pub(super) fn value(registry: &Registry, name: &str) -> String {
     let metrics = registry.render();
     let line = metrics.lines().find(|line| line.starts_with(name)).unwrap();
     line.rsplit_once(' ').unwrap().1.to_owned()
@@ -432,4 +446,91 @@ async fn what_could_not_be_written_is_written_anew() {
         assert_eq!(value(&registry, "sluice_parquet_failed_writes_total{"), "1");
         assert_eq!(value(&registry, "sluice_parquet_write_failing{"), "0");
     }
+}
+
+/// Scenario: shallow validation has let in a log record with lists in each other, a hundred thousand of them, as its body and as an
+/// attribute; the queue is on disk.
+/// Guarantees: the process lives, the record arrives as far as it can be written, what is not written of it is counted, and rows
+/// after it arrive.
+#[tokio::test]
+async fn deep_nesting_harms_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let (journal, cursor) = journal(Some(&directory.path().join("queue")));
+    let registry = Registry::default();
+    let delivery = delivery(cursor, directory.path(), true, u64::MAX, &registry);
+    let lists = nested_lists(100_000);
+    let attribute = [field(1, b"key"), field(2, &lists)].concat();
+    let time = [&[1 << 3 | 1][..], &TIME.to_le_bytes()].concat();
+    let record = [time, field(5, &lists), field(6, &attribute)].concat();
+    let deep = Payload {
+        body: field(1, &field(2, &field(2, &record))).into(),
+        ..payload(0, 1)
+    };
+    append(&journal, deep).await;
+    append(&journal, payload(1, 3)).await;
+    let run = tokio::spawn(delivery.run());
+    journal.drained().await;
+    journal.close();
+    run.await.unwrap();
+    let expected = ["1.0", "1.1", "1.2", &most_nested()];
+    assert_eq!(rows(&directory.path().join("out")), expected);
+    let account = journal.reports(Instant::now())[0].total();
+    assert!(account.balanced());
+    assert_eq!((account.delivered, account.queued), (4, 0));
+    let metrics = registry.render();
+    let repaired =
+        |line: &&str| line.starts_with("sluice_parquet_repairs_total") && line.contains("deep_value");
+    assert!(
+        metrics.lines().find(repaired).unwrap().ends_with(" 2"),
+        "{metrics}"
+    );
+}
+
+/// Scenario: files have been sent, and the process is killed before the queue hears of it: before they are gone from the spool, and
+/// after. Then it starts again with the same queue.
+/// Guarantees: the destination has the same names as before, each row is in one file, and all of them are settled as delivered.
+#[tokio::test]
+async fn a_kill_between_sending_and_settling_sends_nothing_twice() {
+    for removed in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let (queue, out) = (directory.path().join("queue"), directory.path().join("out"));
+        let sent = {
+            let (journal, cursor) = journal(Some(&queue));
+            let mut killed = delivery(cursor, directory.path(), true, u64::MAX, &Registry::default());
+            append(&journal, payload(0, 3)).await;
+            let entry = killed.cursor.next().await.unwrap();
+            let layout = killed.layout.as_mut().unwrap();
+            let mut ready = Vec::new();
+            layout.lay(entry.seq, &entry.payload, Instant::now()).unwrap();
+            layout.cut_all(entry.seq, &mut ready).unwrap();
+            for file in ready {
+                let sent = killed.shared.exporter.0.store.send(&file.finished).await;
+                assert!(matches!(sent, Sent::There), "{sent:?}");
+                if removed {
+                    std::fs::remove_file(&file.finished.path).unwrap();
+                }
+            }
+            journal.close();
+            all_names(&out)
+        };
+        assert_eq!(sent.len(), 3);
+        let (journal, cursor) = journal(Some(&queue));
+        let registry = Registry::default();
+        let delivery = delivery(cursor, directory.path(), true, u64::MAX, &registry);
+        let run = tokio::spawn(delivery.run());
+        journal.drained().await;
+        journal.close();
+        run.await.unwrap();
+        assert_eq!(all_names(&out), sent, "removed: {removed}");
+        assert_eq!(rows(&out), ["0.0", "0.1", "0.2"]);
+        let account = journal.reports(Instant::now())[0].total();
+        assert!(account.balanced());
+        assert_eq!((account.delivered, account.queued), (3, 0));
+    }
+}
+
+/// The names at the destination, by their hour.
+fn all_names(out: &Path) -> Vec<Vec<String>> {
+    let hours = (21..24).map(|hour| names(&out.join(format!("logs/dt=2025-11-21/hour={hour}"))));
+    hours.collect()
 }

@@ -75,6 +75,7 @@ struct OpenFile {
 pub(crate) struct ReadyFile {
     pub finished: Finished,
     pub shares: Vec<Share>,
+    pub cut_at: Instant,
 }
 
 /// What came of a payload.
@@ -350,18 +351,18 @@ impl Layout {
         };
         let finished = self.spool.cut(partition, &file, &path, cut, floor)?;
         self.repairs.add(repairs);
-        ready.push(ReadyFile { finished, shares });
+        ready.push(ReadyFile {
+            finished,
+            shares,
+            cut_at: Instant::now(),
+        });
         Ok(())
-    }
-
-    /// When the oldest open file was begun.
-    pub fn oldest(&self) -> Option<Instant> {
-        self.files.iter().map(|file| file.opened_at).min()
     }
 
     /// When the next file is old enough to be cut.
     pub fn deadline(&self) -> Option<Instant> {
-        Some(self.oldest()? + self.settings.max_age)
+        let oldest = self.files.iter().map(|file| file.opened_at).min()?;
+        Some(oldest + self.settings.max_age)
     }
 
     /// Memory of the open files.
@@ -379,7 +380,8 @@ impl Layout {
     }
 }
 
-fn checksum(file: &mut File) -> std::io::Result<(u64, u32)> {
+/// The size and the CRC-32C of a file.
+pub(crate) fn checksum(file: &mut File) -> std::io::Result<(u64, u32)> {
     file.seek(SeekFrom::Start(0))?;
     let (mut bytes, mut crc) = (0, 0);
     let mut buffer = vec![0; 1 << 16];

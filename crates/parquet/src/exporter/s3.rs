@@ -6,7 +6,8 @@ use std::time::Duration;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, Error, GetOptions, ObjectStore, PutMode, PutOptions, PutPayload, RetryConfig,
+    Attribute, Attributes, Error, GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload,
+    RetryConfig,
 };
 use sluice_aws::{Connector, check_credential, check_url};
 use sluice_client::ClientTls;
@@ -17,7 +18,8 @@ use super::store::Sent;
 /// The name of the metadata that says which file an object is.
 const CRC_METADATA: &str = "sluice-crc32c";
 
-/// Pieces a file is read in, so that no large block of memory has to be found.
+/// Pieces a file is read in, so that no large block of memory has to be found, and an object: no answer may have more than
+/// [`sluice_client::MAX_ANSWER_BYTES`].
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Where objects go, and as whom. What is not said is found as the SDKs find it: environment, web identity, container,
@@ -178,7 +180,17 @@ impl Bucket {
         match self.store.put_opts(&location, payload, options).await {
             Ok(_) => Sent::There,
             // Ours, if an answer was lost; 409, if two of ours were under way at once.
-            Err(Error::AlreadyExists { .. }) => self.compare(&location, file, &crc).await,
+            Err(Error::AlreadyExists { .. }) => {
+                let compared = self.is_file(&location, file, &crc).await;
+                match compared {
+                    Ok(true) => Sent::There,
+                    Ok(false) => Sent::Refused(format!(
+                        "{location} is there already and is another file; move it away"
+                    )),
+                    Err(Error::NotFound { .. }) => Sent::Retry("the store reports a conflict".to_owned()),
+                    Err(error) => said(&error),
+                }
+            }
             Err(error) => said(&error),
         }
     }
@@ -193,25 +205,32 @@ impl Bucket {
         check_credential(&credential, "s3", &self.region).map_err(Sent::Refused)
     }
 
-    /// Whether the object of this name is the file.
-    async fn compare(&self, location: &Path, file: &Finished, crc: &str) -> Sent {
-        let options = GetOptions {
+    /// Whether the object of this name is the file. Where the store has dropped what it was told about the object, the object is
+    /// read.
+    async fn is_file(&self, location: &Path, file: &Finished, crc: &str) -> object_store::Result<bool> {
+        let head = GetOptions {
             head: true,
             ..Default::default()
         };
-        match self.store.get_opts(location, options).await {
-            Ok(found) => {
-                let its = found.attributes.get(&Attribute::Metadata(CRC_METADATA.into()));
-                if found.meta.size == file.cut.bytes && its.is_none_or(|its| &**its == crc) {
-                    return Sent::There;
-                }
-                Sent::Refused(format!(
-                    "{location} is there already and is another file; move it away"
-                ))
-            }
-            Err(Error::NotFound { .. }) => Sent::Retry("the store reports a conflict".to_owned()),
-            Err(error) => said(&error),
+        let found = self.store.get_opts(location, head).await?;
+        if found.meta.size != file.cut.bytes {
+            return Ok(false);
         }
+        if let Some(its) = found.attributes.get(&Attribute::Metadata(CRC_METADATA.into())) {
+            return Ok(&**its == crc);
+        }
+        let (mut start, mut its) = (0, 0);
+        while start < file.cut.bytes {
+            let end = file.cut.bytes.min(start + PIECE_BYTES as u64);
+            let piece = GetOptions {
+                range: Some(GetRange::Bounded(start..end)),
+                ..Default::default()
+            };
+            let piece = self.store.get_opts(location, piece).await?.bytes().await?;
+            its = crc32c::crc32c_append(its, &piece);
+            start = end;
+        }
+        Ok(its == file.cut.crc)
     }
 }
 
@@ -255,13 +274,14 @@ fn read(path: &std::path::Path) -> std::io::Result<PutPayload> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Table;
     use crate::exporter::partition::{Partition, PartitionBy};
     use crate::exporter::spool::Cut;
+    use crate::exporter::stub::Stub;
 
-    fn settings() -> S3Settings {
+    pub(in crate::exporter) fn settings() -> S3Settings {
         S3Settings {
             region: "us-east-1".to_owned(),
             bucket: "bucket".to_owned(),
@@ -294,6 +314,35 @@ mod tests {
                 hour: 0,
             },
             path: "/nowhere".into(),
+        }
+    }
+
+    /// Scenario: the store has an object of the file's name, of more bytes than are read at once, and has dropped its metadata: it is the
+    /// file; it is another one of the same size; it is shorter.
+    /// Guarantees: only the file itself is taken for sent; another one is left alone and told about.
+    #[tokio::test]
+    async fn an_object_without_metadata_is_read() {
+        let ours = vec![7; PIECE_BYTES + 5];
+        let mut other = ours.clone();
+        other[PIECE_BYTES] = 8;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, &ours).unwrap();
+        let mut file = Finished { path, ..file() };
+        (file.cut.bytes, file.cut.crc) = (ours.len() as u64, crc32c::crc32c(&ours));
+        let shorter = ours[1..].to_vec();
+        for (object, is_ours) in [(ours, true), (other, false), (shorter, false)] {
+            let store = Stub::start(object, 412).await;
+            let settings = S3Settings {
+                endpoint: Some(store.endpoint()),
+                timeout: Duration::from_secs(10),
+                ..settings()
+            };
+            match Bucket::new(&settings).unwrap().put(&file).await {
+                Sent::There => assert!(is_ours),
+                Sent::Refused(reason) => assert!(!is_ours && reason.contains("another file"), "{reason}"),
+                Sent::Retry(reason) => panic!("{reason}"),
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Which rows of which payload are at the destination, and telling the journal so.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use sluice_journal::{Cursor, Settled};
@@ -35,6 +36,7 @@ struct Open {
     left: u64,
     /// Those of them that are in files on their way.
     sent: u64,
+    received_at: Instant,
 }
 
 impl Settlement {
@@ -53,8 +55,12 @@ impl Settlement {
     }
 
     /// A payload has been read for the first time.
-    pub fn taken(&self, number: u64, items: u64) {
-        let open = Open { left: items, sent: 0 };
+    pub fn taken(&self, number: u64, items: u64, received_at: Instant) {
+        let open = Open {
+            left: items,
+            sent: 0,
+            received_at,
+        };
         self.state.lock().open.insert(number, open);
     }
 
@@ -178,6 +184,12 @@ impl Settlement {
             }
         }
         self.cursor.settle(&settled);
+    }
+
+    /// When the first payload was received that is not settled.
+    pub fn oldest(&self) -> Option<Instant> {
+        let state = self.state.lock();
+        state.open.values().next().map(|open| open.received_at)
     }
 
     /// The lowest number that is not settled.

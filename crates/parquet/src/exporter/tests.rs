@@ -19,10 +19,13 @@ use crate::{ColumnType, EncodeError, FileSettings, Level, Promotion};
 
 const HOUR: u64 = 3_600_000_000_000;
 
+/// 2025-11-21T21:00:00Z.
+pub(super) const TIME: u64 = 1_763_758_800_000_000_000;
+
 /// Payload `number`: a record in each of `hours` hours, its body `number.hour`.
 pub(super) fn payload(number: u64, hours: u64) -> Payload {
     let record = |hour: u64| LogRecord {
-        time_unix_nano: 1_763_758_800_000_000_000 + hour * HOUR,
+        time_unix_nano: TIME + hour * HOUR,
         body: Some(AnyValue {
             value: Some(Value::StringValue(format!("{number}.{hour}"))),
         }),
@@ -298,7 +301,7 @@ fn random_record(random: &mut u64, hour: u64, digits: usize) -> LogRecord {
     .take(digits)
     .collect();
     LogRecord {
-        time_unix_nano: 1_763_758_800_000_000_000 + hour * HOUR,
+        time_unix_nano: TIME + hour * HOUR,
         body: Some(AnyValue {
             value: Some(Value::StringValue(body)),
         }),

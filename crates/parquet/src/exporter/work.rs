@@ -213,10 +213,12 @@ impl Delivery {
         let Ok((mut layout, done, result)) = worked.await else {
             return Err(LOST);
         };
+        self.shared.metrics.open_files.set(layout.open_files() as i64);
         let repairs = layout.take_repairs();
         let metrics = &self.shared.exporter.0.metrics;
         metrics.duplicate_keys.add(repairs.duplicate_keys);
         metrics.invalid_texts.add(repairs.invalid_texts);
+        metrics.deep_values.add(repairs.deep_values);
         self.layout = Some(layout);
         let settlement = &self.shared.settlement;
         for (number, items, laid) in done.laid {

@@ -104,6 +104,7 @@ pub(super) fn exporter(
             file: FileSettings {
                 promotions: exporter.promote.iter().map(promotion).collect(),
                 zstd_level: exporter.compression_level,
+                delta_encodings: exporter.delta_encodings,
                 ..Default::default()
             },
         },

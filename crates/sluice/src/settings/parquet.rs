@@ -43,6 +43,8 @@ pub struct ParquetExporter {
     pub promote: Vec<Promote>,
     /// Level of zstd, 1 to 22; absent: 1.
     pub compression_level: i32,
+    /// Whether values may be written as differences, which is smaller and which old readers do not know; absent: true.
+    pub delta_encodings: bool,
     /// Where files are written before they are sent, when the queue is in memory; absent: below `path`, or in the system's
     /// directory for temporary files.
     pub spool_directory: Option<PathBuf>,
@@ -75,6 +77,7 @@ impl Default for ParquetExporter {
             max_open_memory: None,
             promote: Vec::new(),
             compression_level: 1,
+            delta_encodings: true,
             spool_directory: None,
             max_spool_size: ByteSize(1 << 30),
             num_uploads: 2,

@@ -15,7 +15,7 @@ use super::filter::Filter;
 use super::footer::{PageBounds, Written};
 use super::levels::{self, Levels};
 use super::numbers::Numbers;
-use super::repeats::Repeats;
+use super::repeats::{self, Repeats};
 use super::{Tools, delta, hybrid};
 use crate::encode::dictionary::texts;
 use crate::encode::interned::{DictionaryPage, PageTexts, TextPage};
@@ -171,14 +171,15 @@ impl Chunk {
             }
             // How differences between no lengths are written is nothing that readers need to agree on.
             (PageTexts::Plain(plain), _) if plain.len() == 0 => Encoding::PLAIN,
-            (PageTexts::Plain(plain), Some(repeats)) => {
-                repeats.put_plain(page, plain, &mut tools.repeated);
-                Encoding::DELTA_LENGTH_BYTE_ARRAY
-            }
-            (PageTexts::Plain(plain), None) => {
+            (PageTexts::Plain(plain), Some(repeats)) => repeats.put_texts(tools, page, plain),
+            (PageTexts::Plain(plain), None) if tools.by.delta => {
                 delta::put(page, plain.lengths());
                 page.extend_from_slice(plain.bytes());
                 Encoding::DELTA_LENGTH_BYTE_ARRAY
+            }
+            (PageTexts::Plain(plain), None) => {
+                repeats::put_plain(page, plain.lengths(), plain.bytes());
+                Encoding::PLAIN
             }
         };
         if let PageTexts::Plain(plain) = &of.texts {

@@ -83,7 +83,7 @@ impl Numbers {
             None => numbers,
         };
         if self.physical == Type::INT64 {
-            return (put_longs(page, numbers), bounds);
+            return (put_longs(page, numbers, tools.by.delta), bounds);
         }
         put_plain(page, self.physical, numbers);
         (Encoding::PLAIN, bounds)
@@ -154,8 +154,8 @@ impl Numbers {
     }
 }
 
-/// Appends the differences, if they are smaller than the numbers.
-fn put_longs(page: &mut Vec<u8>, numbers: &[i64]) -> Encoding {
+/// Appends the differences, if they are smaller than the numbers and `delta` lets them be written.
+fn put_longs(page: &mut Vec<u8>, numbers: &[i64], delta: bool) -> Encoding {
     let start = page.len();
     let mut are_smaller = |numbers: &[i64]| {
         page.truncate(start);
@@ -163,7 +163,7 @@ fn put_longs(page: &mut Vec<u8>, numbers: &[i64]) -> Encoding {
         page.len() - start < numbers.len() * 8
     };
     let trial = numbers.len().min(DELTA_TRIAL);
-    if are_smaller(&numbers[..trial]) && (trial == numbers.len() || are_smaller(numbers)) {
+    if delta && are_smaller(&numbers[..trial]) && (trial == numbers.len() || are_smaller(numbers)) {
         return Encoding::DELTA_BINARY_PACKED;
     }
     page.truncate(start);

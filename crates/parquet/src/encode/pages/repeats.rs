@@ -1,10 +1,22 @@
 //! Values that runs of rows share: looked at once, written as often as there are rows.
 
 use arrow_buffer::NullBuffer;
+use parquet::basic::Encoding;
 
 use super::levels::Levels;
-use super::{delta, hybrid};
+use super::{Tools, delta, hybrid};
 use crate::encode::plain::Plain;
+
+/// Appends texts of these lengths, each behind its own.
+pub(crate) fn put_plain(out: &mut Vec<u8>, lengths: &[u32], bytes: &[u8]) {
+    let mut rest = bytes;
+    for length in lengths {
+        let (text, after) = rest.split_at(*length as usize);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(text);
+        rest = after;
+    }
+}
 
 /// How often the values of a column come.
 #[derive(Debug)]
@@ -71,17 +83,29 @@ impl<'a> Repeats<'a> {
         }
     }
 
-    /// Appends the texts of all rows, as a page has them; their lengths wait in `room`.
-    pub fn put_plain(&self, out: &mut Vec<u8>, plain: &Plain, room: &mut Vec<u32>) {
-        room.clear();
-        self.expand(plain.lengths(), room);
-        delta::put(out, room);
+    /// Appends the texts of all rows, as a page without a dictionary has them; how.
+    pub fn put_texts(&self, tools: &mut Tools, out: &mut Vec<u8>, plain: &Plain) -> Encoding {
+        let delta = tools.by.delta;
+        if delta {
+            tools.repeated.clear();
+            self.expand(plain.lengths(), &mut tools.repeated);
+            delta::put(out, &tools.repeated);
+        }
         let (mut lengths, mut rest) = (plain.lengths(), plain.bytes());
         for (length, rows) in self.iter() {
             let (of, others) = lengths.split_at(length);
             let (bytes, after) = rest.split_at(of.iter().map(|length| *length as usize).sum());
-            (0..rows).for_each(|_| out.extend_from_slice(bytes));
+            for _ in 0..rows {
+                match delta {
+                    true => out.extend_from_slice(bytes),
+                    false => put_plain(out, of, bytes),
+                }
+            }
             (lengths, rest) = (others, after);
+        }
+        match delta {
+            true => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            false => Encoding::PLAIN,
         }
     }
 

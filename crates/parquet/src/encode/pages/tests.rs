@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::basic::Encoding;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, PageIndexPolicy, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::properties::ReaderProperties;
 use parquet::file::reader::FileReader;
@@ -102,6 +102,48 @@ fn both_encoders_write_the_same_rows() {
             .collect();
         for table in tables {
             compare(*table, &requests);
+        }
+    }
+}
+
+/// Scenario: generated requests of all signals, by each encoder, with and without differences.
+/// Guarantees: without them nothing is written but what the oldest readers know, and the rows are the same.
+#[test]
+fn differences_can_be_left_out() {
+    const OLD: [Encoding; 3] = [Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY];
+    for (signal, tables) in [
+        (Signal::Logs, &[Table::Logs][..]),
+        (Signal::Traces, &[Table::Spans]),
+        (Signal::Metrics, &Table::ALL[2..]),
+    ] {
+        let requests: Vec<Vec<u8>> = Generator::new(Spec::mixed(signal))
+            .take(30)
+            .map(|request| request.body.to_vec())
+            .collect();
+        for (table, encoder) in tables
+            .iter()
+            .flat_map(|table| [PageEncoder::Own, PageEncoder::Arrow].map(|encoder| (*table, encoder)))
+        {
+            let encoded = |delta_encodings| {
+                let settings = FileSettings {
+                    encoder,
+                    delta_encodings,
+                    ..FileSettings::default()
+                };
+                let mut encoder = Encoder::new(table, &settings, Vec::new()).unwrap();
+                requests.iter().for_each(|request| encoder.push(request).unwrap());
+                read(encoder.finish().unwrap().0)
+            };
+            let newer = |metadata: &ParquetMetaData| {
+                let chunks = metadata.row_groups().iter().flat_map(|group| group.columns());
+                let newer =
+                    |chunk: &&ColumnChunkMetaData| chunk.encodings().any(|encoding| !OLD.contains(&encoding));
+                chunks.filter(newer).count()
+            };
+            let ((with, its), (without, theirs)) = (encoded(true), encoded(false));
+            assert!(newer(&its) > 0, "{table:?}");
+            assert_eq!(newer(&theirs), 0, "{table:?} {encoder:?}");
+            assert_eq!(with, without, "{table:?} {encoder:?}");
         }
     }
 }

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod hostile;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
