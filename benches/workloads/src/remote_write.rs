@@ -2,16 +2,117 @@
 
 use std::hint::black_box;
 
-use sluice_loadgen::{Generator, RemoteWrite, Signal};
+use sluice_loadgen::{Generator, RemoteWrite, Signal, Spec};
 use sluice_payload::WireFormat;
 use sluice_remote_write::{
     Encoder, EncoderSettings, Format, Mapping, Promote, Version, check, to_otlp, written_out,
 };
-use sluice_workloads::{SHAPES, request};
+use sluice_workloads::{SHAPES, request, requests};
 
 use crate::{Entry, Workload};
 
+/// One with all attributes as labels, which is the most there is to write.
+fn encoder() -> Encoder {
+    Encoder::new(EncoderSettings {
+        mapping: Mapping {
+            promote: Promote::AllBut(Vec::new()),
+            ..Mapping::default()
+        },
+        lanes: 4,
+        ..EncoderSettings::default()
+    })
+}
+
+/// Requests that are encoded in turn: more than there are rounds, so that none comes twice.
+const IN_TURN: usize = 10;
+
+/// OTLP of which every point is a series that never comes again: with an id among attributes that do come again, with attributes none of which do, with long
+/// ones, and with a thousand. What is kept of the points before is of no use then, and must not cost much.
+const NEVER_AGAIN: [(&str, fn(usize) -> Vec<u8>, u64); 4] = [
+    ("ids", |n| ids(n), 500),
+    ("new-attributes", |n| points(n, 500, 6, 12), 500),
+    ("long-attributes", |n| points(n, 40, 6, 3000), 40),
+    ("many-attributes", |n| points(n, 20, 1000, 12), 20),
+];
+
+/// Request number `n` of the gateway comparison.
+fn ids(n: usize) -> Vec<u8> {
+    requests(Spec::gateway(Signal::Metrics), n + 1).remove(n).to_vec()
+}
+
+/// Appends a delimited field.
+fn put(out: &mut Vec<u8>, number: u8, content: &[u8]) {
+    out.push(number << 3 | 2);
+    let mut left = content.len();
+    while left >= 0x80 {
+        out.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    out.push(left as u8);
+    out.extend_from_slice(content);
+}
+
+/// Request number `n` of so many points of one gauge, with so many attributes each, whose values are of so many bytes and never the same.
+fn points(n: usize, points: usize, attributes: usize, value_bytes: usize) -> Vec<u8> {
+    let mut gauge = Vec::new();
+    for point in 0..points {
+        let mut message = Vec::new();
+        for attribute in 0..attributes {
+            let number = (n * points + point) * attributes + attribute;
+            let (mut value, mut pair) = (Vec::new(), Vec::new());
+            put(&mut value, 1, format!("{number:0value_bytes$}").as_bytes());
+            put(&mut pair, 1, format!("key.{attribute:04}").as_bytes());
+            put(&mut pair, 2, &value);
+            put(&mut message, 7, &pair);
+        }
+        message.extend_from_slice(&[
+            3 << 3 | 1,
+            0,
+            0,
+            1,
+            2,
+            3,
+            4,
+            5,
+            6,
+            4 << 3 | 1,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0xf0,
+            0x3f,
+        ]);
+        put(&mut gauge, 1, &message);
+    }
+    let mut metric = Vec::new();
+    put(&mut metric, 1, b"gauge");
+    put(&mut metric, 5, &gauge);
+    // A metric of a scope, of a resource, of a request.
+    [2, 2, 1].into_iter().fold(metric, |inner, number| {
+        let mut outer = Vec::new();
+        put(&mut outer, number, &inner);
+        outer
+    })
+}
+
 pub fn entries(entries: &mut Vec<Entry>) {
+    for (name, body, items) in NEVER_AGAIN {
+        entries.push((
+            format!("remote-write-encode/{name}"),
+            Box::new(move || {
+                let bodies: Vec<_> = (0..IN_TURN).map(body).collect();
+                let (mut encoder, mut turn) = (encoder(), 0);
+                encoder.encode(&[&bodies[turn]]);
+                Workload::new(items, move || {
+                    turn += 1;
+                    black_box(encoder.encode(&[black_box(&bodies[turn])]));
+                })
+            }),
+        ));
+    }
     for (shape, spec) in SHAPES {
         let spec = spec(Signal::Metrics);
         let sent = spec.clone();
@@ -20,15 +121,7 @@ pub fn entries(entries: &mut Vec<Entry>) {
             format!("remote-write-encode/{shape}"),
             Box::new(move || {
                 let request = request(sent.clone());
-                // All attributes as labels, which is the most there is to write.
-                let mut encoder = Encoder::new(EncoderSettings {
-                    mapping: Mapping {
-                        promote: Promote::AllBut(Vec::new()),
-                        ..Mapping::default()
-                    },
-                    lanes: 4,
-                    ..EncoderSettings::default()
-                });
+                let mut encoder = encoder();
                 // A gateway has seen its metrics and resources before.
                 encoder.encode(&[&request.body]);
                 Workload::new(request.items.into(), move || {

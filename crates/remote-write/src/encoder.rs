@@ -257,6 +257,11 @@ impl v1::Writer for UnderZstd {
         true
     }
 
+    #[inline]
+    fn again_after(&mut self, _: usize, len: usize, position: u64) -> bool {
+        self.again(len, position)
+    }
+
     fn finish(&mut self) -> Bytes {
         let zstd = Compression::Zstd;
         let packed = sluice_client::compress(zstd, zstd.default_level(), [&self.0[..]], self.0.len());

@@ -243,7 +243,9 @@ impl RemoteWriteExporter {
         let mut under_way = JoinSet::new();
         let heard: Heard = inner.shards.iter().map(|_| Said::default()).collect();
         let (first, mut last) = inner.in_order_of_noes(std::mem::take(&mut pending.lanes));
+        let mut left_of_first = vec![0usize; inner.shards.len()];
         for lane in first {
+            left_of_first[inner.shard_of(lane.number())] += 1;
             under_way.spawn(lane.send(inner.clone(), heard.clone()));
         }
         let mut worst = None;
@@ -256,17 +258,19 @@ impl RemoteWriteExporter {
                 let reason = "a lane panicked; please report the panic message above".to_owned();
                 return Verdict::Retry { after: None, reason };
             };
-            took_any[inner.shard_of(lane.number())] |= lane.took_any();
+            let shard = inner.shard_of(lane.number());
+            took_any[shard] |= lane.took_any();
+            left_of_first[shard] = left_of_first[shard].saturating_sub(1);
+            if left_of_first[shard] == 0 {
+                for lane in last.extract_if(.., |lane| inner.shard_of(lane.number()) == shard) {
+                    under_way.spawn(lane.send(inner.clone(), heard.clone()));
+                }
+            }
             match end {
                 Some(LaneEnd::Hopeless(reason)) => hopeless.push((lane, reason)),
                 end => {
                     pending.lanes.push(lane);
                     worst = LaneEnd::worse(worst, end);
-                }
-            }
-            if under_way.is_empty() {
-                for lane in last.drain(..) {
-                    under_way.spawn(lane.send(inner.clone(), heard.clone()));
                 }
             }
             if under_way.is_empty() {
@@ -446,7 +450,7 @@ impl Inner {
         lane % self.shards.len()
     }
 
-    /// The lanes that go first, and those that go when these have ended: the ones that their endpoint said no to more often than to others. So one body
+    /// The lanes that go first, and those that go when these of their endpoint have ended: the ones that it said no to more often than to others. So one body
     /// that it always says no to is not the one that keeps all others from being sent.
     fn in_order_of_noes(&self, lanes: Vec<Lane>) -> (Vec<Lane>, Vec<Lane>) {
         let mut fewest = vec![u32::MAX; self.shards.len()];

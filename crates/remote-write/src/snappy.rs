@@ -90,6 +90,16 @@ impl Block {
         true
     }
 
+    /// The same; the `same` bytes before these are also what stands before `position`: a copy of no more than those becomes one of them, and goes on.
+    #[inline]
+    pub fn again_after(&mut self, same: usize, len: usize, position: u64) -> bool {
+        let back = self.plain - position;
+        if (1..=same).contains(&self.copy.1) && (1..=MAX_OFFSET).contains(&back) {
+            self.copy.0 = back;
+        }
+        self.again(len, position)
+    }
+
     /// Writes the tag before a literal; a long one needs more room than was left for it.
     #[inline]
     fn flush_literal(&mut self) {
@@ -129,16 +139,16 @@ impl Block {
         let [low, high] = (back as u16).to_le_bytes();
         let element = |len: usize| [2 | ((len - 1) as u8) << 2, low, high];
         // What is left after a full element is never too short for one of its own. A series has a dozen.
-        let mut full = (left - MIN_COPY) / MAX_COPY;
+        let full = (left - MIN_COPY) / MAX_COPY;
         left -= full * MAX_COPY;
         if full > 0 {
             let [a, b, c] = element(MAX_COPY);
-            let four = [a, b, c, a, b, c, a, b, c, a, b, c];
-            while full >= 4 {
-                self.out.extend_from_slice(&four);
-                full -= 4;
+            let end = self.out.len() + 3 * full;
+            // Four at a time, and what is too many is taken back: lengths that are known beforehand need no loop over bytes.
+            for _ in 0..full.div_ceil(4) {
+                self.out.extend_from_slice(&[a, b, c, a, b, c, a, b, c, a, b, c]);
             }
-            self.out.extend_from_slice(&four[..3 * full]);
+            self.out.truncate(end);
         }
         if left > MAX_COPY {
             self.out.extend_from_slice(&element(MAX_COPY - MIN_COPY));
@@ -163,8 +173,7 @@ impl Block {
         put_varint(&mut preamble, std::mem::take(&mut self.plain));
         let start = PREAMBLE_BYTES - preamble.len();
         block[start..PREAMBLE_BYTES].copy_from_slice(&preamble);
-        block.drain(..start);
-        block.into()
+        bytes::Bytes::from(block).slice(start..)
     }
 
     /// Ends the block, with `first` before all of it, and begins a new one. In `first` repeats are searched for.
@@ -210,6 +219,11 @@ impl Writer for Block {
     #[inline]
     fn again(&mut self, len: usize, position: u64) -> bool {
         self.again(len, position)
+    }
+
+    #[inline]
+    fn again_after(&mut self, same: usize, len: usize, position: u64) -> bool {
+        self.again_after(same, len, position)
     }
 
     fn finish(&mut self) -> bytes::Bytes {
@@ -291,6 +305,40 @@ mod tests {
             let packed = block.finish();
             assert_eq!(inflated(&packed), [&text[..], &text[..len]].concat());
             assert!(packed.len() <= 305 + 3 * len.div_ceil(MAX_COPY) + 3, "{len}");
+        }
+    }
+
+    /// Scenario: a text, twice; something else; how the text begins; and what comes next in it, said to be as in the second place, after as many bytes
+    /// as were repeated, after fewer, and without a repeat before it.
+    /// Guarantees: it is one copy of the second place, where that is said of all of the repeat before it; else nothing is changed, and the text is too short.
+    #[test]
+    fn a_repeat_goes_on_where_the_same_stands() {
+        let text = b"abcdefghijklmnopqrst";
+        let begun = |repeated: bool| {
+            let mut block = Block::default();
+            block.put(text);
+            block.put(b"12");
+            block.put_again(text, 0);
+            block.put(b"345");
+            if repeated {
+                block.put_again(&text[..7], 0);
+            } else {
+                block.put(&text[..7]);
+            }
+            block
+        };
+        let want = [&text[..], b"12", text, b"345", &text[..10]].concat();
+        let mut block = begun(true);
+        assert!(block.again_after(7, 3, 22 + 7));
+        let packed = block.finish();
+        assert!(inflated(&packed) == want);
+        // Length, two texts as they are, two copies.
+        assert_eq!(packed.len(), 1 + (1 + 22) + 3 + (1 + 3) + 2);
+        for (same, repeated) in [(6, true), (0, true), (7, false)] {
+            let mut block = begun(repeated);
+            assert!(!block.again_after(same, 3, 22 + 7));
+            block.put(&text[7..10]);
+            assert!(inflated(&block.finish()) == want);
         }
     }
 }

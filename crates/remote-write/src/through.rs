@@ -17,7 +17,7 @@ use sluice_wire::{Field, Fields, range_of};
 use crate::decode::{self, Version};
 use crate::dropped::Reason;
 use crate::labels::{Block, BlockLabel, Label, METRIC_NAME, NameId, Names, SeriesLabels};
-use crate::point_labels::PointLabels;
+use crate::point_labels::{PointLabels, Unknown};
 use crate::protobuf::{put_delimited, unzigzag};
 use crate::rewrite::CUSTOM_BUCKETS;
 use crate::transcode::{About, Exemplar, MetricType, Outcome, Sample, Sink, Value};
@@ -217,10 +217,10 @@ impl Through {
     #[inline]
     fn add_label(&mut self, message: &[u8]) {
         match self.point.add_known(message) {
-            Some(name) => self.keys.push(name),
-            None => {
+            Ok(name) => self.keys.push(name),
+            Err(unknown) => {
                 let (name, value) = decode::v1::label(message).unwrap_or_default();
-                self.add_new(message, name, value);
+                self.add_new(message, unknown, name, value);
             }
         }
     }
@@ -233,22 +233,22 @@ impl Through {
         put_delimited(&mut message, 1, name.as_bytes());
         put_delimited(&mut message, 2, value.as_bytes());
         match self.point.add_known(&message) {
-            Some(name) => self.keys.push(name),
-            None => self.add_new(&message, name, value),
+            Ok(name) => self.keys.push(name),
+            Err(unknown) => self.add_new(&message, unknown, name, value),
         }
         message.shrink_to(MAX_KEPT_LABEL_BYTES);
         self.label = message;
     }
 
     #[cold]
-    fn add_new(&mut self, message: &[u8], name: &str, value: &str) {
+    fn add_new(&mut self, message: &[u8], unknown: Unknown, name: &str, value: &str) {
         // One without a value counts as absent.
         if value.is_empty() {
             return;
         }
         let Some(id) = self.names.of(name) else { return };
         let name = self.names.get(id);
-        self.point.add_new(message, id, name, value.as_bytes());
+        self.point.add_new(message, unknown, id, name, value.as_bytes());
         self.keys.push(id);
     }
 

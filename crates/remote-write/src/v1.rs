@@ -14,7 +14,7 @@ use crate::body::{Format, Lanes};
 use crate::labels::SeriesLabels;
 use crate::protobuf::{put_delimited, put_double, put_uint, put_varint, varint_len};
 use crate::transcode::{About, Sample, Sink, Value};
-use lane::Lane;
+use lane::{Lane, Shape};
 
 /// `WriteRequest.timeseries` with its wire type, and `WriteRequest.metadata`.
 const TIMESERIES_KEY: u8 = 0x0a;
@@ -37,6 +37,10 @@ pub(crate) trait Writer: Default {
 
     /// Appends `len` bytes that stand at `position` already; false where that cannot be said, or not in less: nothing is appended then.
     fn again(&mut self, len: usize, position: u64) -> bool;
+
+    /// The same; the `same` bytes before these are also what the body ends with. So all of them are one repeat where the body ends with
+    /// a repeat of no more than those.
+    fn again_after(&mut self, same: usize, len: usize, position: u64) -> bool;
 
     /// Ends the body and begins a new one.
     fn finish(&mut self) -> bytes::Bytes;
@@ -85,10 +89,10 @@ impl<W: Writer> V1<W> {
     }
 }
 
-/// Bytes of a sample as a field of a `TimeSeries`.
+/// Bytes of a sample as a message: below 128.
 #[inline]
 fn sample_len(timestamp_ms: i64) -> usize {
-    2 + 9 + 1 + varint_len(timestamp_ms as u64)
+    9 + 1 + varint_len(timestamp_ms as u64)
 }
 
 /// Appends an `Exemplar` as a field of a `TimeSeries`.
@@ -136,15 +140,18 @@ impl<W: Writer> Sink for V1<W> {
             beside.push(15 << 3);
             put_varint(beside, timestamp);
         }
-        let mut len = labels.encoded_len() + beside.len();
+        let mut shape = Shape {
+            len: labels.encoded_len() + beside.len(),
+            sample_len: 0,
+        };
         if let Value::Float(_) = sample.value {
-            len += sample_len(sample.timestamp_ms);
+            shape.sample_len = sample_len(sample.timestamp_ms);
+            shape.len += 2 + shape.sample_len;
         }
-        if lane.body.position() + len as u64 > self.max_bytes {
+        if lane.body.position() + shape.len as u64 > self.max_bytes {
             lane.finish();
         }
-        lane.put_head(len);
-        lane.put_labels(labels);
+        lane.put_labels(labels, shape);
         match sample.value {
             Value::Float(value) => {
                 lane.put_sample(value, sample.timestamp_ms);

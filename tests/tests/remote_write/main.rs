@@ -7,6 +7,7 @@ mod credentials;
 mod deltas;
 mod destination;
 mod restart;
+mod rounds;
 mod sender;
 mod ten_million;
 mod through;
@@ -23,6 +24,8 @@ use sluice_loadgen::{Generator, RemoteWrite, Request, Signal, Spec};
 use sluice_tests::{
     Answer, Config, Gateway, HttpConnection, Kind, Reply, Sink, post, request, snappy_block, zstd,
 };
+
+use rounds::Rounds;
 
 const V1: &str = "application/x-protobuf";
 const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
@@ -353,24 +356,12 @@ async fn a_kill_sends_no_more_again_than_what_was_under_way() {
     let arrived = arrived_rounds(&sink);
     assert_eq!(arrived.len() as u64, KILL_SERIES);
     let (mut again, mut most_again) = (0, 0);
-    for (series, rounds) in &arrived {
-        let mut next = 0;
-        let (mut rewinds, mut goes_back) = (0, 0);
-        for round in rounds {
-            if *round < next {
-                rewinds += 1;
-                // What was written down before an earlier kill stays so; when it is, follows the clock and the disk.
-                assert!(*round >= goes_back, "{series}: {rounds:?}");
-                goes_back = *round;
-                most_again = most_again.max(next - round);
-                again += next - round;
-            } else {
-                assert_eq!(*round, next, "{series}: {rounds:?}");
-            }
-            next = round + 1;
-        }
-        assert_eq!(next, end, "{series}");
-        assert!(rewinds <= KILLS, "{series}: {rounds:?}");
+    for (series, came) in &arrived {
+        let mut rounds = Rounds::default();
+        came.iter().for_each(|round| rounds.take(*round));
+        assert!(rounds.are_whole(end, KILLS), "{series}: {rounds:?}: {came:?}");
+        again += rounds.again;
+        most_again = most_again.max(rounds.most_again);
     }
     println!(
         "{KILLS} kills: {again} samples of {} were sent again, of a series {most_again} after a kill at most",

@@ -94,21 +94,22 @@ impl Context<'_> {
             }
             if rest.is_empty() {
                 attributes.end(self.reader);
-            }
-            for field in Fields::of(rest) {
-                match field.number {
-                    2 => head.start = field.fixed64().unwrap_or(0),
-                    3 => head.time = field.fixed64().unwrap_or(0),
-                    4 => value = field.fixed64().map(f64::from_bits).or(value),
-                    6 => value = field.fixed64().map(|bits| bits as i64 as f64).or(value),
-                    5 if takes_exemplars => head.exemplars.extend(field.bytes()),
-                    7 => {
-                        if let Some(raw) = field.bytes() {
-                            attributes.push(raw, self.names, self.reader);
+            } else {
+                for field in Fields::of(rest) {
+                    match field.number {
+                        2 => head.start = field.fixed64().unwrap_or(0),
+                        3 => head.time = field.fixed64().unwrap_or(0),
+                        4 => value = field.fixed64().map(f64::from_bits).or(value),
+                        6 => value = field.fixed64().map(|bits| bits as i64 as f64).or(value),
+                        5 if takes_exemplars => head.exemplars.extend(field.bytes()),
+                        7 => {
+                            if let Some(raw) = field.bytes() {
+                                attributes.push(raw, self.names, self.reader);
+                            }
                         }
+                        8 => head.flags = field.varint().unwrap_or(0),
+                        _ => {}
                     }
-                    8 => head.flags = field.varint().unwrap_or(0),
-                    _ => {}
                 }
             }
             self.targets.saw(head.time);

@@ -4,7 +4,7 @@ use sluice_wire::{Fields, KeyValue, Value};
 
 use super::blocks::Blocks;
 use crate::labels::{Extra, METRIC_NAME, NameId, Names, Plan};
-use crate::point_labels::{PointLabels, Sought};
+use crate::point_labels::{PointLabels, Sought, Unknown};
 use crate::text::put_value;
 
 /// Makes labels of the attributes of data points.
@@ -171,16 +171,16 @@ impl PointReader {
     #[inline(always)]
     fn push(&mut self, raw: &[u8], names: &mut Names) -> bool {
         let known = self.labels.add_known(raw);
-        match known.or_else(|| self.make_label(raw, names)) {
-            Some(name) => self.names.push(name),
-            None => self.is_irregular = true,
+        match known.or_else(|unknown| self.make_label(raw, unknown, names).ok_or(unknown)) {
+            Ok(name) => self.names.push(name),
+            Err(_) => self.is_irregular = true,
         }
-        known.is_some()
+        known.is_ok()
     }
 
     /// Makes and adds the label for an attribute, and says its name; `None` where it does not make one by itself.
     #[inline(never)]
-    fn make_label(&mut self, raw: &[u8], names: &mut Names) -> Option<NameId> {
+    fn make_label(&mut self, raw: &[u8], unknown: Unknown, names: &mut Names) -> Option<NameId> {
         let written = &mut self.written;
         written.clear();
         let (id, value) = match plain(raw) {
@@ -209,7 +209,7 @@ impl PointReader {
         if value.is_empty() {
             return None;
         }
-        self.labels.add_new(raw, id, names.get(id), value);
+        self.labels.add_new(raw, unknown, id, names.get(id), value);
         Some(id)
     }
 

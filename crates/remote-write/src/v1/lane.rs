@@ -2,14 +2,20 @@
 //!
 //! A series is written like one before it: one of the same plan that has the same of those labels that repeat. What is left to
 //! write is what differs, which is the metric's name and what no series before had; everything between is one copy of what
-//! stands there.
+//! stands there. Where what is around the labels is the same too, a copy goes on over it: the time of the sample before, key and length of
+//! the series, and what its sample begins with.
 
-use super::{SAMPLE_KEY, TIMESERIES_KEY, Writer};
+mod places;
+mod sample;
+
+use super::{TIMESERIES_KEY, Writer};
 use crate::body::{Body, Written};
 use crate::labels::{Plan, Run, SeriesLabels, Slot};
 use crate::protobuf::varint_len;
 use crate::snappy::MAX_OFFSET;
 use crate::v2::common_prefix;
+use places::Places;
+use sample::{LastSample, TIME, VALUE};
 
 /// Plans of which the last series is remembered: a histogram's series are of two, and metrics with several sets of keys take turns.
 const LAST: usize = 16;
@@ -37,6 +43,8 @@ pub(super) struct Lane<W> {
     pub written: Written,
     finished: Vec<Body>,
     last_sample: Option<LastSample>,
+    /// Where the series that the last one is written like has a sample of the same length: what begins with the same bytes.
+    like: Option<u64>,
     last: Box<[Last; LAST]>,
     alike: Box<[Series]>,
     seen: Box<[Seen]>,
@@ -50,10 +58,28 @@ struct Series {
     plan: u64,
     /// [`PointLabels::repeated`](crate::point_labels::PointLabels::repeated).
     repeated: u64,
-    /// Where its labels begin. They are in one piece.
-    position: u64,
+    stands: Stands,
     /// Of each slot of its plan that is no run.
     labels: Vec<OwnLabel>,
+}
+
+/// Where a series stands, and what is around it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stands {
+    /// Where its labels begin. They are in one piece.
+    labels: u64,
+    shape: Shape,
+    /// The time of the sample that ends right before it, where one does.
+    after: Option<i64>,
+}
+
+/// The lengths that are written in front of labels and of what comes behind them.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Shape {
+    /// Bytes of the series.
+    pub len: usize,
+    /// Bytes of its sample as a message, which is what comes first behind the labels; 0: it has none.
+    pub sample_len: usize,
 }
 
 /// A label that a series has.
@@ -99,75 +125,6 @@ struct Seen {
     position: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct LastSample {
-    position: u64,
-    value: [u8; 8],
-    timestamp: i64,
-}
-
-/// Where labels of blocks stand: for runs that are not repeated in one piece, with all that is before them in their series.
-#[derive(Debug)]
-struct Places {
-    slots: Box<[Place]>,
-    /// The labels, for comparing.
-    bytes: Vec<u8>,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Place {
-    hash: u64,
-    position: u64,
-    start: u32,
-    end: u32,
-}
-
-impl Places {
-    /// Labels of a few dozen resources.
-    const SLOTS: usize = 512;
-
-    /// When the labels take more than this, all are forgotten: the last one, of at most [`MAX_OFFSET`], may go beyond it.
-    const MAX_BYTES: usize = 256 << 10;
-
-    fn clear(&mut self) {
-        self.slots.fill(Place::default());
-        self.bytes.clear();
-    }
-
-    /// Where this label stands, if it does; from now on it stands at `position`.
-    fn note(&mut self, hash: u64, bytes: &[u8], position: u64) -> Option<u64> {
-        if bytes.len() as u64 > MAX_OFFSET {
-            // No copy reaches back over it.
-            return None;
-        }
-        if self.bytes.len() > Self::MAX_BYTES {
-            self.clear();
-        }
-        let place = &mut self.slots[hash as usize % Self::SLOTS];
-        if place.hash == hash && self.bytes[place.start as usize..place.end as usize] == *bytes {
-            return Some(std::mem::replace(&mut place.position, position));
-        }
-        let start = self.bytes.len() as u32;
-        self.bytes.extend_from_slice(bytes);
-        *place = Place {
-            hash,
-            position,
-            start,
-            end: self.bytes.len() as u32,
-        };
-        None
-    }
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Self {
-            slots: vec![Place::default(); Self::SLOTS].into(),
-            bytes: Vec::new(),
-        }
-    }
-}
-
 impl<W: Writer> Lane<W> {
     pub fn new() -> Self {
         Self {
@@ -177,6 +134,7 @@ impl<W: Writer> Lane<W> {
             written: Written::default(),
             finished: Vec::new(),
             last_sample: None,
+            like: None,
             last: Box::default(),
             alike: std::iter::repeat_with(Series::default).take(ALIKE).collect(),
             seen: vec![Seen::default(); SEEN].into(),
@@ -209,7 +167,7 @@ impl<W: Writer> Lane<W> {
 
     /// Writes key and length of a series of `len` bytes.
     #[inline]
-    pub fn put_head(&mut self, len: usize) {
+    fn put_head(&mut self, len: usize) {
         let (mut head, mut head_len) = ([TIMESERIES_KEY; 11], 1);
         let mut left = len;
         while left >= 0x80 {
@@ -221,42 +179,56 @@ impl<W: Writer> Lane<W> {
         self.body.put(&head[..=head_len]);
     }
 
-    /// Writes the labels of a series.
+    /// The time that the body ends with, if it ends with a sample, and the bytes of that.
     #[inline]
-    pub fn put_labels(&mut self, labels: &SeriesLabels<'_>) {
+    fn time_at_end(&self) -> Option<(i64, usize)> {
+        let last = self.last_sample.as_ref()?;
+        let is_at_end = last.position + last.len as u64 == self.body.position();
+        is_at_end.then_some((last.timestamp_ms, last.len - TIME))
+    }
+
+    /// Writes key and length of a series, and its labels.
+    #[inline]
+    pub fn put_labels(&mut self, labels: &SeriesLabels<'_>, shape: Shape) {
         let (plan, repeated) = (labels.plan.id, labels.point.repeated);
         let at = place_of(plan, repeated);
         let last = &mut self.last[last_of(labels.plan)];
         if last.plan != plan {
-            return self.put_anew(labels, at);
+            return self.put_anew(labels, shape, at);
         }
         let last_at = std::mem::replace(&mut last.at, at);
         let position = self.body.position();
         let alike = &self.alike[at];
         let same_plan = alike.plan == plan;
-        if !same_plan || alike.repeated != repeated || position - alike.position > MAX_OFFSET {
+        if !same_plan || alike.repeated != repeated || position - alike.stands.labels > MAX_OFFSET {
             // Like the last one, then, with which it has less in common.
             match self.alike.get_disjoint_mut([at, last_at]) {
                 Ok([alike, last]) if last.plan == plan => {
-                    alike.position = last.position;
+                    alike.stands = last.stands;
                     alike.labels.clone_from(&last.labels);
                 }
                 Err(_) if same_plan => {}
-                _ => return self.put_anew(labels, at),
+                _ => return self.put_anew(labels, shape, at),
             }
             let alike = &mut self.alike[at];
             (alike.plan, alike.repeated) = (plan, repeated);
         }
-        self.put_like(labels, at);
+        self.put_like(labels, shape, at);
     }
 
     /// Repeats the series at `at` as far as it is the same, in one piece where nothing else is between.
-    fn put_like(&mut self, labels: &SeriesLabels<'_>, at: usize) {
+    fn put_like(&mut self, labels: &SeriesLabels<'_>, shape: Shape, at: usize) {
         let plan = labels.plan;
-        let begun = self.body.position();
-        // What is the same begins here in the series before, and is so long.
+        let stood = self.alike[at].stands;
+        let after = self.put_head_like(shape.len, &stood);
         let series = &mut self.alike[at];
-        let mut from = std::mem::replace(&mut series.position, begun);
+        series.stands = Stands {
+            labels: self.body.position(),
+            shape,
+            after,
+        };
+        // What is the same begins here in the series before, and is so long.
+        let mut from = stood.labels;
         let mut before = std::mem::take(&mut series.labels);
         let (mut same, mut first) = (0, 0);
         for (index, (own, before)) in plan.own.iter().zip(&mut before).enumerate() {
@@ -275,6 +247,27 @@ impl<W: Writer> Lane<W> {
         same += plan.end_bytes as usize;
         self.put_same(labels, same, from, first..plan.slots.len());
         self.alike[at].labels = before;
+        self.like = (stood.shape.sample_len == shape.sample_len).then_some(from + same as u64);
+    }
+
+    /// Writes key and length of a series of `len` bytes, as a repeat where they are the same after the same time; says which time that is.
+    #[inline]
+    fn put_head_like(&mut self, len: usize, stood: &Stands) -> Option<i64> {
+        let after = self.time_at_end();
+        if let Some((time, time_len)) = after
+            && stood.after == Some(time)
+            && stood.shape.len == len
+        {
+            let head_len = 1 + varint_len(len as u64);
+            if self
+                .body
+                .again_after(time_len, head_len, stood.labels - head_len as u64)
+            {
+                return Some(time);
+            }
+        }
+        self.put_head(len);
+        after.map(|(time, _)| time)
     }
 
     /// Writes these slots as a repeat of the `len` bytes at `from`, as which they are the same.
@@ -314,19 +307,25 @@ impl<W: Writer> Lane<W> {
     /// it stands here.
     #[inline]
     fn put_seen(&mut self, serial: u64, len: usize) -> bool {
+        if serial == 0 {
+            return false;
+        }
         let now = Seen {
             serial,
             position: self.base + self.body.position(),
         };
         let seen = std::mem::replace(&mut self.seen[serial as usize % SEEN], now);
-        let is_there = serial != 0 && serial == seen.serial && seen.position >= self.base;
+        let is_there = serial == seen.serial && seen.position >= self.base;
         is_there && self.body.again(len, seen.position - self.base)
     }
 
     /// Writes the labels of a series like which there is none, and remembers it at `at`.
     #[cold]
-    fn put_anew(&mut self, labels: &SeriesLabels<'_>, at: usize) {
+    fn put_anew(&mut self, labels: &SeriesLabels<'_>, shape: Shape, at: usize) {
         let plan = labels.plan;
+        let after = self.time_at_end().map(|(time, _)| time);
+        self.put_head(shape.len);
+        self.like = None;
         let is_kept = plan.slots.len() <= MAX_SLOTS;
         let last = &mut self.last[last_of(plan)];
         let series = &mut self.alike[at];
@@ -334,7 +333,11 @@ impl<W: Writer> Lane<W> {
             (last.plan, last.at) = (plan.id, at);
             last.new.resize_with(plan.own.len(), New::default);
             (series.plan, series.repeated) = (plan.id, labels.point.repeated);
-            series.position = self.body.position();
+            series.stands = Stands {
+                labels: self.body.position(),
+                shape,
+                after,
+            };
             series.labels.clear();
         }
         for slot in &plan.slots {
@@ -360,45 +363,32 @@ impl<W: Writer> Lane<W> {
     #[inline]
     pub fn put_sample(&mut self, value: f64, timestamp_ms: i64) {
         let value = value.to_bits().to_le_bytes();
-        let mut message = [0u8; 32];
-        let timestamp_len = varint_len(timestamp_ms as u64);
-        message[..3].copy_from_slice(&[SAMPLE_KEY, (10 + timestamp_len) as u8, 0x09]);
-        message[3..11].copy_from_slice(&value);
-        message[11] = 0x10;
-        let mut left = timestamp_ms as u64;
-        let mut end = 12;
-        while left >= 0x80 {
-            message[end] = left as u8 | 0x80;
-            left >>= 7;
-            end += 1;
-        }
-        message[end] = left as u8;
-        end += 1;
         let position = self.body.position();
-        let sample = LastSample {
-            position,
-            value,
-            timestamp: timestamp_ms,
-        };
-        let mut written = 0;
-        if let Some(last) = self.last_sample.replace(sample)
-            && last.timestamp == timestamp_ms
-        {
-            if last.value == value {
-                written = if self.body.again(end, last.position) {
-                    end
-                } else {
-                    0
-                };
-            } else {
-                self.body.put(&message[..11]);
-                written = match self.body.again(end - 11, last.position + 11) {
-                    true => end,
-                    false => 11,
-                };
+        let (last, stood) = match &mut self.last_sample {
+            Some(last) if last.timestamp_ms == timestamp_ms => {
+                let stood = std::mem::replace(&mut last.position, position);
+                (last, Some(stood))
             }
+            last => (last.insert(LastSample::new(position, timestamp_ms)), None),
+        };
+        if let Some(stood) = stood
+            && last.field[VALUE..TIME] == value
+        {
+            if !self.body.again(last.len, stood) {
+                self.body.put(&last.field[..last.len]);
+            }
+            return;
         }
-        self.body.put(&message[written..end]);
+        last.field[VALUE..TIME].copy_from_slice(&value);
+        if self.like.is_some_and(|like| self.body.again(VALUE, like)) {
+            self.body.put(&last.field[VALUE..TIME]);
+        } else {
+            self.body.put(&last.field[..TIME]);
+        }
+        let stood = stood.map(|stood| stood + TIME as u64);
+        if !stood.is_some_and(|stood| self.body.again(last.len - TIME, stood)) {
+            self.body.put(&last.field[TIME..last.len]);
+        }
     }
 }
 
@@ -443,137 +433,4 @@ fn put_run(body: &mut impl Writer, places: &mut Places, labels: &SeriesLabels<'_
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::labels::{Block, BlockLabel, Extra, Label, LabelName, METRIC_NAME, Names};
-    use crate::point_labels::PointLabels;
-    use crate::snappy;
-
-    /// Bytes that are kept beside the body.
-    fn kept_bytes<W>(lane: &Lane<W>) -> usize {
-        let series = lane
-            .alike
-            .iter()
-            .map(|series| size_of::<OwnLabel>() * series.labels.capacity());
-        let last = lane.last.iter().map(|last| {
-            let new = last.new.iter().map(|new| new.bytes.capacity());
-            size_of::<New>() * last.new.capacity() + new.sum::<usize>()
-        });
-        series.sum::<usize>() + last.sum::<usize>() + lane.places.bytes.capacity()
-    }
-
-    /// Writes a series of the point's labels with a plan of its own.
-    fn put(lane: &mut Lane<snappy::Block>, values: impl Iterator<Item = String>) {
-        let mut point = PointLabels::default();
-        let block = Block::new(Vec::new());
-        let mut names = Names::verbatim();
-        point.begin();
-        let mut labels = Vec::new();
-        for (index, value) in values.enumerate() {
-            let id = names.of(&format!("n{index:05}")).unwrap();
-            point.push(id, names.get(id), value.as_bytes());
-            labels.push((index as u32, id));
-        }
-        // Each series is remembered at a place of its own.
-        let plan = Plan::new(&block, &names, &[], &labels, Extra::None);
-        point.repeated = plan.id;
-        lane.put_labels(&SeriesLabels {
-            block: &block,
-            plan: &plan,
-            names: &names,
-            name: &Label::new(&LabelName::new(METRIC_NAME), "m"),
-            extra: None,
-            point: &point,
-        });
-    }
-
-    /// Scenario: series of 10,000 labels, each of a plan of its own.
-    /// Guarantees: nothing of them is kept; of those with few labels it is.
-    #[test]
-    fn series_of_very_many_labels_are_not_kept() {
-        let mut lane = Lane::<snappy::Block>::new();
-        for _ in 0..2 * LAST {
-            put(&mut lane, (0..10_000).map(|n| n.to_string()));
-        }
-        assert_eq!(kept_bytes(&lane), 0);
-        put(&mut lane, (0..10).map(|n| n.to_string()));
-        assert!(kept_bytes(&lane) > 0);
-    }
-
-    /// Scenario: series of plans of their own with labels of a megabyte, of points and of a block.
-    /// Guarantees: what is kept is a fraction of one of them.
-    #[test]
-    fn long_labels_are_not_kept() {
-        const LONG: usize = 1 << 20;
-        let mut lane = Lane::<snappy::Block>::new();
-        for n in 0..4 {
-            put(
-                &mut lane,
-                (0..3).map(|label| format!("{}{}", label * (n % 2), "v".repeat(LONG))),
-            );
-        }
-        let long = vec![7; LONG];
-        for position in 0..4 {
-            assert_eq!(lane.places.note(9, &long, position), None);
-        }
-        assert!(kept_bytes(&lane) < LONG / 8, "{}", kept_bytes(&lane));
-    }
-
-    /// Scenario: series of two resources in turn, each of a plan of its own, with long labels of the resource around one of the point; one of these is
-    /// longer than a copy reaches back.
-    /// Guarantees: the body says every label of every series, in order; labels of a resource that stand near enough cost a copy each.
-    #[test]
-    fn labels_of_a_resource_are_repeated_as_they_are() {
-        const ROUNDS: usize = 40;
-        let label = |name: &str, value: String| BlockLabel {
-            name: name.to_owned(),
-            value,
-            wins: false,
-        };
-        let blocks = [0, 1].map(|n| {
-            Block::new(vec![
-                label("a_cluster", "c".repeat(40)),
-                label("m_pod", format!("{n}{}", "p".repeat(40))),
-                label("z_zone", "z".repeat(40)),
-            ])
-        });
-        let mut names = Names::verbatim();
-        let mut lane = Lane::<snappy::Block>::new();
-        let mut want = Vec::new();
-        let mut of_points = 0;
-        for round in 0..ROUNDS {
-            let block = &blocks[round % 2];
-            let mut point = PointLabels::default();
-            point.begin();
-            let id = names.of(&format!("n{round:02}")).unwrap();
-            let len = if round == ROUNDS / 2 {
-                MAX_OFFSET as usize
-            } else {
-                50
-            };
-            let value: Vec<u8> = (0..len).map(|n| b'a' + (n * (round + 7) % 23) as u8).collect();
-            point.push(id, names.get(id), &value);
-            of_points += point.bytes();
-            let plan = Plan::new(block, &names, &[], &[(0, id)], Extra::None);
-            let labels = SeriesLabels {
-                block,
-                plan: &plan,
-                names: &names,
-                name: &Label::new(&LabelName::new(METRIC_NAME), "m"),
-                extra: None,
-                point: &point,
-            };
-            assert_eq!(plan.slots.len(), 4, "name, run, point, run");
-            lane.put_labels(&labels);
-            plan.slots
-                .iter()
-                .for_each(|slot| want.extend_from_slice(labels.slot(*slot)));
-        }
-        lane.finish();
-        let body = &lane.finished[0];
-        assert!(body.plain().unwrap() == want);
-        let of_resources = body.bytes.len() - of_points;
-        // Each label is there in full twice for each resource: at first, and after the long one.
-        assert!(of_resources < 4 * 3 * 60 + ROUNDS * 45, "{of_resources}");
-    }
-}
+mod tests;

@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{
-    Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric,
-    number_data_point,
+    Exemplar, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics,
+    Sum, exemplar, metric, number_data_point,
 };
 use prost::Message as _;
 
@@ -138,6 +138,91 @@ fn what_repeats_from_afar_is_read_back() {
             let metrics = (0..100).map(|n| metric(format!("m{}", n % 9), n * 30, &mut want));
             let request = request(metrics.collect());
             assert_eq!(read(&mut encoder, &request), want);
+        }
+    }
+}
+
+/// Scenario: thousands of sums in ever other order: of labels of a few lengths, with values and times that are those before or not, times of one to ten
+/// bytes, with and without exemplars; over lanes and in small bodies.
+/// Guarantees: every series, sample and exemplar is read back as it was, whatever stands before labels and behind them is taken to be.
+#[test]
+fn what_is_around_labels_is_read_back() {
+    let mut state = 3u64;
+    let mut draw = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for (lanes, max_body_bytes, format) in [
+        (1, usize::MAX, Format::V1),
+        (1, 3_000, Format::V1),
+        (3, 20_000, Format::V1),
+        (2, 10_000, Format::V1Zstd),
+    ] {
+        let mut encoder = Encoder::new(EncoderSettings {
+            lanes,
+            max_body_bytes,
+            format,
+            ..EncoderSettings::default()
+        });
+        for _ in 0..4 {
+            let mut want = BTreeMap::new();
+            let mut metric = |n: usize, want: &mut BTreeMap<String, (f64, i64, usize)>| {
+                let time = [-5, 1, 1_767_225_600_000, 1_767_225_600_000, 1_767_225_600_001];
+                // Of most of them: a request mostly has one time.
+                let time: i64 = time[draw(time.len() as u64) as usize];
+                let points = (0..20).map(|point| {
+                    let own = "o".repeat(1 + draw(3) as usize);
+                    let (own, near) = (format!("{n}-{point}-{own}"), format!("near-{}", draw(6)));
+                    let (number, exemplars) = (draw(3) as f64, usize::from(draw(9) == 0));
+                    let time = time + i64::from(draw(10) == 0);
+                    let labels = format!("__name__=m_total,near={near},own={own}");
+                    want.insert(labels, (number, time, exemplars));
+                    NumberDataPoint {
+                        attributes: vec![attribute("own", &own), attribute("near", &near)],
+                        time_unix_nano: (time * 1_000_000) as u64,
+                        value: Some(number_data_point::Value::AsDouble(number)),
+                        exemplars: vec![
+                            Exemplar {
+                                value: Some(exemplar::Value::AsDouble(1.0)),
+                                ..Default::default()
+                            };
+                            exemplars
+                        ],
+                        ..Default::default()
+                    }
+                });
+                Metric {
+                    name: "m".to_owned(),
+                    data: Some(metric::Data::Sum(Sum {
+                        data_points: points.collect(),
+                        aggregation_temporality: 2,
+                        is_monotonic: true,
+                    })),
+                    ..Default::default()
+                }
+            };
+            let request = request((0..150).map(|n| metric(n, &mut want)).collect());
+            let (bodies, _) = encoder.encode(&[&request]);
+            let mut found = BTreeMap::new();
+            for plain in plain_bodies(&bodies) {
+                each_series(Version::V1, &plain, |series| {
+                    let labels: Vec<String> = series
+                        .labels
+                        .iter()
+                        .map(|(name, value)| format!("{name}={value}"))
+                        .collect();
+                    let [sample] = &series.samples[..] else {
+                        panic!("{}", series.samples.len())
+                    };
+                    let sample = (sample.value, sample.timestamp_ms, series.exemplars.len());
+                    assert!(found.insert(labels.join(","), sample).is_none());
+                    Ok(())
+                })
+                .unwrap();
+            }
+            assert!(found == want);
         }
     }
 }

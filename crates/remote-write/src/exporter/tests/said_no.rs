@@ -85,3 +85,58 @@ async fn a_no_to_one_body_keeps_no_other_from_being_sent() {
         assert!(taken.len() == 800 && taken.values().all(|values| *values == [1.0]));
     }
 }
+
+/// Scenario: two endpoints with two lanes each. One answers 403 once, the other 503; then the first takes everything, and the other never answers again.
+/// Guarantees: all of the first one's series are taken meanwhile, also those of the lane that had been told no: it waits for its own endpoint alone.
+#[tokio::test]
+async fn a_lane_that_was_told_no_waits_for_no_other_endpoint() {
+    let (told, mut taken) = tokio::sync::watch::channel(0);
+    let (good, _) = destination(move |number, samples| match number {
+        0 => "403 Forbidden\r\n",
+        _ => {
+            told.send_modify(|taken| *taken += samples.len());
+            TAKEN
+        }
+    })
+    .await;
+    let (hangs, asked) = destination(|number, _| match number {
+        0 | 1 => "503 Service Unavailable\r\n",
+        _ => "",
+    })
+    .await;
+    let mut options = RemoteWriteExporterOptions {
+        endpoint: good,
+        shard_endpoints: vec![hangs],
+        timeout: Duration::from_secs(3600),
+        ..Default::default()
+    };
+    options.encoder.lanes = 2;
+    let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
+    let batch = batch(0..300, 1.0);
+    let verdict = exporter.export(&batch).await;
+    assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
+    {
+        let pending = exporter.0.pending.lock();
+        let of_good = pending[0].lanes.iter().filter(|lane| lane.number() % 2 == 0);
+        assert_eq!(of_good.map(Lane::noes).sum::<u32>(), 1);
+    }
+    let (lanes, _) = Encoder::new(EncoderSettings {
+        lanes: 4,
+        ..EncoderSettings::default()
+    })
+    .encode(&[&batch.parts[0].body]);
+    let want: u64 = lanes
+        .iter()
+        .step_by(2)
+        .flatten()
+        .map(|body| body.written.samples)
+        .sum();
+    let sending = tokio::spawn(async move { exporter.export(&batch).await });
+    let all = taken.wait_for(|taken| *taken as u64 == want);
+    tokio::time::timeout(Duration::from_secs(60), all)
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(!sending.is_finished() && asked.requests.load(Ordering::SeqCst) >= 2);
+    sending.abort();
+}
