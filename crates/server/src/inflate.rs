@@ -233,6 +233,9 @@ fn read_capped(
     }
 }
 
+/// A context that is larger than this after a body is not kept: it has that body's window, up to 8 MiB for each thread, which no budget knows of.
+const KEPT_CONTEXT_BYTES: usize = 1 << 20;
+
 thread_local! {
     /// One zstd context a thread: setting one up costs more than inflating a small body.
     static ZSTD: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
@@ -250,34 +253,46 @@ fn zstd_error(code: zstd_safe::ErrorCode) -> InflateError {
     corrupt(Encoding::Zstd)(zstd_safe::get_error_name(code).to_owned())
 }
 
-fn inflate_zstd<'a>(compressed: &[u8], mut content: Content<'a>) -> Result<Content<'a>, InflateError> {
+fn inflate_zstd<'a>(compressed: &[u8], content: Content<'a>) -> Result<Content<'a>, InflateError> {
     ZSTD.with_borrow_mut(|context| {
-        context
-            .reset(zstd_safe::ResetDirective::SessionAndParameters)
-            .map_err(zstd_error)?;
-        context
-            .set_parameter(zstd_safe::DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
-            .map_err(zstd_error)?;
-        let mut input = zstd_safe::InBuffer::around(compressed);
-        loop {
-            let out = content.out()?;
-            let (before_in, before_out) = (input.pos(), out.len());
-            let hint = {
-                let mut output = zstd_safe::OutBuffer::around_pos(out, before_out);
-                context
-                    .decompress_stream(&mut output, &mut input)
-                    .map_err(zstd_error)?
-            };
-            if input.pos() == compressed.len() && hint == 0 {
-                return Ok(());
-            }
-            if out.len() == out.capacity() {
-                content.make_room()?;
-            } else if input.pos() == before_in && out.len() == before_out || input.pos() == compressed.len() {
-                return Err(corrupt(Encoding::Zstd)("a frame is cut short".into()));
-            }
+        let inflated = inflate_zstd_with(context, compressed, content);
+        if context.sizeof() > KEPT_CONTEXT_BYTES {
+            *context = zstd_safe::DCtx::create();
         }
-    })?;
+        inflated
+    })
+}
+
+fn inflate_zstd_with<'a>(
+    context: &mut zstd_safe::DCtx<'static>,
+    compressed: &[u8],
+    mut content: Content<'a>,
+) -> Result<Content<'a>, InflateError> {
+    context
+        .reset(zstd_safe::ResetDirective::SessionAndParameters)
+        .map_err(zstd_error)?;
+    context
+        .set_parameter(zstd_safe::DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
+        .map_err(zstd_error)?;
+    let mut input = zstd_safe::InBuffer::around(compressed);
+    loop {
+        let out = content.out()?;
+        let (before_in, before_out) = (input.pos(), out.len());
+        let hint = {
+            let mut output = zstd_safe::OutBuffer::around_pos(out, before_out);
+            context
+                .decompress_stream(&mut output, &mut input)
+                .map_err(zstd_error)?
+        };
+        if input.pos() == compressed.len() && hint == 0 {
+            break;
+        }
+        if out.len() == out.capacity() {
+            content.make_room()?;
+        } else if input.pos() == before_in && out.len() == before_out || input.pos() == compressed.len() {
+            return Err(corrupt(Encoding::Zstd)("a frame is cut short".into()));
+        }
+    }
     content.checked()
 }
 

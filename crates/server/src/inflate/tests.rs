@@ -53,6 +53,22 @@ fn portable_frames() {
     assert!(!is_portable(Encoding::Snappy, b"x"));
 }
 
+/// Scenario: bodies of unknown size with small and with the largest windows, whole and cut short.
+/// Guarantees: no thread keeps the window of a body that is done.
+#[test]
+fn windows_are_not_kept() {
+    for (log, left) in [(10, 0), (MAX_ZSTD_WINDOW_LOG, 0), (MAX_ZSTD_WINDOW_LOG, 9)] {
+        let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        e.window_log(log).unwrap();
+        e.write_all(&text()).unwrap();
+        let body = e.finish().unwrap();
+        let inflated = inflate(Encoding::Zstd, &body[..body.len() - left], 1 << 20, 1 << 20);
+        assert_eq!(inflated.is_ok(), left == 0);
+        let kept = ZSTD.with_borrow(zstd_safe::DCtx::sizeof);
+        assert!(kept <= KEPT_CONTEXT_BYTES, "window of 2^{log}: {kept} bytes");
+    }
+}
+
 fn samples(data: &[u8]) -> Vec<(Encoding, Vec<u8>, bool)> {
     let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
     zlib.write_all(data).unwrap();
