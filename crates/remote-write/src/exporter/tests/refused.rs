@@ -115,7 +115,7 @@ async fn a_destination_that_refuses_everything_from_now_on() {
 /// Guarantees: nothing is given up for what it said before: every sample is taken once, or the pipeline is told that all of it was refused.
 #[tokio::test]
 async fn what_was_refused_before_anything_was_taken_is_sent_again() {
-    for (series, lanes) in [(1000, 1), (4, 4)] {
+    for (series, lanes) in [(1000, 1), (4, 4), (1, 1)] {
         for attempts in [1, 4] {
             let mended = Arc::new(AtomicUsize::new(0));
             let is_mended = mended.clone();
