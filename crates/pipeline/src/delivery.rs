@@ -498,4 +498,6 @@ impl Delivery {
 }
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
