@@ -26,6 +26,8 @@ mod inspect;
 mod kept;
 mod log;
 mod lost;
+#[cfg(test)]
+mod older;
 mod position;
 mod queue;
 mod reader;

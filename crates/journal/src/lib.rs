@@ -23,6 +23,8 @@ mod disk;
 mod fs;
 mod journal;
 mod limits;
+#[cfg(any(test, feature = "testing"))]
+mod seeds;
 mod state;
 
 pub use clock::{Clock, SystemClock};
@@ -38,9 +40,10 @@ pub use journal::{Appended, CursorReport, EASED_BYTES, Journal, Space};
 pub use limits::{Cost, CursorSpec, Depth, Full, Limits, OnFull, Strain};
 pub use state::Settled;
 
-/// Clocks and disks that do what a test says.
+/// Clocks and disks that do what a test says, and seeds for tests that try everything.
 #[cfg(any(test, feature = "testing"))]
 pub mod testing {
     pub use crate::clock::manual::ManualClock;
     pub use crate::fs::simulated::{Fault, Operation, SimulatedDisk};
+    pub use crate::seeds::{Random, for_seeds};
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluice_payload::Encoding;
+use sluice_telemetry::{Gauge, Registry};
 use tokio::time::Instant;
 
 use crate::{Batch, Export, Exporter, Verdict};
@@ -32,16 +33,48 @@ pub enum Balance {
 
 /// Sends each batch to one of several endpoints.
 pub struct Balanced {
-    exporters: Vec<Arc<dyn Exporter>>,
+    /// As they are written, each with what sends to it.
+    exporters: Vec<(String, Arc<dyn Exporter>)>,
     endpoints: Mutex<Endpoints>,
+    out: Gauge,
 }
 
 impl Balanced {
-    /// Over these exporters, at least one, which differ in nothing but their endpoint.
-    pub fn new(exporters: Vec<Arc<dyn Exporter>>, balance: Balance) -> Self {
+    /// Over these endpoints, at least one, by name; their exporters differ in nothing else.
+    pub fn new(
+        exporters: Vec<(String, Arc<dyn Exporter>)>,
+        balance: Balance,
+        exporter: &str,
+        registry: &Registry,
+    ) -> Self {
+        let (known, out) = endpoint_gauges(exporter, registry);
+        known.set(exporters.len() as i64);
         Self {
             endpoints: Mutex::new(Endpoints::new(exporters.len(), balance)),
             exporters,
+            out,
+        }
+    }
+
+    /// `change` is made to the endpoint at `index`; says so, once, when it is out or back by that.
+    fn change(&self, index: usize, reason: &str, change: impl FnOnce(&mut Endpoints)) {
+        let mut endpoints = self.endpoints.lock();
+        let was_out = endpoints.all[index].is_out();
+        change(&mut endpoints);
+        let is_out = endpoints.all[index].is_out();
+        if was_out == is_out {
+            return;
+        }
+        let out = endpoints.all.iter().filter(|endpoint| endpoint.is_out()).count();
+        self.out.set(out as i64);
+        let endpoint = &self.exporters[index].0;
+        match is_out {
+            true => tracing::warn!(
+                endpoint,
+                reason,
+                "the endpoint takes nothing now; requests go to the others"
+            ),
+            false => tracing::info!(endpoint, "the endpoint works again"),
         }
     }
 
@@ -63,26 +96,20 @@ impl Balanced {
                 endpoints: &self.endpoints,
                 index,
             };
-            let verdict = self.exporters[index].export(batch).await;
+            let verdict = self.exporters[index].1.export(batch).await;
             drop(under_way);
-            let mut endpoints = self.endpoints.lock();
-            said = match verdict {
-                Verdict::Retry { after, reason } => {
-                    endpoints.failed(index, false, after, Instant::now());
-                    (after, reason)
-                }
-                Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => {
-                    endpoints.failed(index, true, None, Instant::now());
-                    (None, reason)
-                }
+            let (refuses, after, reason) = match verdict {
+                Verdict::Retry { after, reason } => (false, after, reason),
+                Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => (true, None, reason),
                 answered => {
-                    endpoints.all[index] = Endpoint {
-                        under_way: endpoints.all[index].under_way,
-                        ..Endpoint::default()
-                    };
+                    self.change(index, "", |endpoints| endpoints.works(index));
                     return answered;
                 }
             };
+            self.change(index, &reason, |endpoints| {
+                endpoints.failed(index, refuses, after, Instant::now());
+            });
+            said = (after, reason);
         }
     }
 }
@@ -105,21 +132,39 @@ impl Exporter for Balanced {
     }
 
     fn max_request_bytes(&self) -> usize {
-        let sizes = self.exporters.iter().map(|exporter| exporter.max_request_bytes());
+        let sizes = self
+            .exporters
+            .iter()
+            .map(|(_, exporter)| exporter.max_request_bytes());
         sizes.min().unwrap_or(usize::MAX)
     }
 
     fn passes_through(&self) -> Option<Encoding> {
-        self.exporters.first()?.passes_through()
+        self.exporters.first()?.1.passes_through()
     }
 
     fn shutdown<'a>(&'a self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async {
-            for exporter in &self.exporters {
+            for (_, exporter) in &self.exporters {
                 exporter.shutdown().await;
             }
         })
     }
+}
+
+/// The metrics of an exporter with several endpoints, whatever chooses among them: how many there are, and how many of them are out.
+pub(crate) fn endpoint_gauges(exporter: &str, registry: &Registry) -> (Gauge, Gauge) {
+    let gauge = |name, help| registry.gauge(name, help, vec![("exporter", exporter.to_owned())]);
+    (
+        gauge(
+            "sluice_exporter_endpoints",
+            "Endpoints of an exporter that has several.",
+        ),
+        gauge(
+            "sluice_exporter_endpoints_out",
+            "Those of them that take nothing, so that others have what they would.",
+        ),
+    )
 }
 
 /// How the endpoints are doing. Sans-IO: time is a parameter.
@@ -177,6 +222,13 @@ impl Endpoints {
         Some(chosen)
     }
 
+    fn works(&mut self, index: usize) {
+        self.all[index] = Endpoint {
+            under_way: self.all[index].under_way,
+            ..Endpoint::default()
+        };
+    }
+
     fn failed(&mut self, index: usize, refuses: bool, after: Option<Duration>, now: Instant) {
         let endpoint = &mut self.all[index];
         endpoint.refuses = refuses;
@@ -190,6 +242,11 @@ impl Endpoints {
 }
 
 impl Endpoint {
+    /// It failed, and took nothing since.
+    fn is_out(&self) -> bool {
+        self.rests_until.is_some()
+    }
+
     /// One that failed is tried with one request at a time.
     fn is_ready(&self, now: Instant) -> bool {
         self.rests_until
@@ -245,13 +302,19 @@ mod tests {
     type Asked = Arc<Mutex<Vec<usize>>>;
 
     fn balanced(balance: Balance, verdicts: Vec<Verdict>) -> (Balanced, Verdicts, Asked) {
+        counted(balance, verdicts, &Registry::default())
+    }
+
+    fn counted(balance: Balance, verdicts: Vec<Verdict>, registry: &Registry) -> (Balanced, Verdicts, Asked) {
         let (verdict, asked) = (Arc::new(Mutex::new(verdicts)), Asked::default());
         let count = verdict.lock().len();
         let exporters = (0..count).map(|name| {
             let (verdict, asked) = (verdict.clone(), asked.clone());
-            Arc::new(Scripted { name, verdict, asked }) as Arc<dyn Exporter>
+            let exporter: Arc<dyn Exporter> = Arc::new(Scripted { name, verdict, asked });
+            (name.to_string(), exporter)
         });
-        (Balanced::new(exporters.collect(), balance), verdict, asked)
+        let balanced = Balanced::new(exporters.collect(), balance, "x", registry);
+        (balanced, verdict, asked)
     }
 
     fn batch() -> Batch {
@@ -339,6 +402,35 @@ mod tests {
         let (balanced, _, asked) = balanced(Balance::LeastLoaded, vec![bad.clone(), ok()]);
         assert_eq!(balanced.export(&batch()).await, bad);
         assert_eq!(*asked.lock(), [0]);
+    }
+
+    /// Scenario: two of three endpoints fail, one after the other, and come back, by an answer that is no delivery too.
+    /// Guarantees: the metrics say how many there are, and how many of them have taken nothing since they failed.
+    #[tokio::test(start_paused = true)]
+    async fn endpoints_that_are_out_are_counted() {
+        let registry = Registry::default();
+        let (balanced, verdicts, _) = counted(Balance::Failover, vec![ok(), ok(), ok()], &registry);
+        let says = |known: usize, out: usize| {
+            let text = registry.render();
+            let has = |line: String| assert!(text.lines().any(|one| one == line), "no {line} in {text}");
+            has(format!("sluice_exporter_endpoints{{exporter=\"x\"}} {known}"));
+            has(format!("sluice_exporter_endpoints_out{{exporter=\"x\"}} {out}"));
+        };
+        says(3, 0);
+        *verdicts.lock() = vec![busy(), ok(), ok()];
+        balanced.export(&batch()).await;
+        says(3, 1);
+        *verdicts.lock() = vec![busy(), expired(), ok()];
+        balanced.export(&batch()).await;
+        says(3, 2);
+        *verdicts.lock() = vec![Verdict::PayloadFault { reason: "400".into() }, ok(), ok()];
+        tokio::time::advance(LONGEST_REST).await;
+        balanced.export(&batch()).await;
+        says(3, 1);
+        verdicts.lock()[0] = busy();
+        balanced.export(&batch()).await;
+        balanced.export(&batch()).await;
+        says(3, 1);
     }
 
     /// Scenario: requests that do not end at one endpoint.

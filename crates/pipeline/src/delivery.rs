@@ -522,4 +522,6 @@ impl Delivery {
 }
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;

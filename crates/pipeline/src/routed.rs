@@ -17,6 +17,7 @@ use sluice_wire::{MAX_REPEATED_BYTES, RoutingKey, Share, share_out};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::balanced::endpoint_gauges;
 use crate::ring::{Failed, Failure, Refuses, Ring, owner};
 use crate::{Batch, Export, Exporter, Part, Verdict, kind};
 
@@ -122,18 +123,12 @@ impl Routed {
         exporter: &str,
         registry: &Registry,
     ) -> Self {
-        let gauge = |name, help| registry.gauge(name, help, vec![("exporter", exporter.to_owned())]);
+        let (known, out) = endpoint_gauges(exporter, registry);
         let endpoints = Arc::new(Endpoints {
             ring: Mutex::new(Ring::new()),
             changed: Notify::new(),
-            known: gauge(
-                "sluice_exporter_endpoints",
-                "Endpoints that an exporter by key has.",
-            ),
-            out: gauge(
-                "sluice_exporter_endpoints_out",
-                "Those of them that take nothing, so that others have their keys.",
-            ),
+            known,
+            out,
         });
         Self { key, like, endpoints }
     }

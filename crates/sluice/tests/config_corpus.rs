@@ -350,8 +350,8 @@ fn authenticators_hold_their_secrets() {
     }
 }
 
-/// Scenario: pipelines whose exporters all wait, some wait, or that say `ack` themselves.
-/// Guarantees: `delivered` only where every queued exporter confirms delivery, unless `ack` says otherwise.
+/// Scenario: pipelines whose exporters all wait, some wait, name a storage, or that say `ack` themselves.
+/// Guarantees: `delivered` only where every queued exporter confirms delivery, `persisted` with a queue on disk, unless `ack` says otherwise.
 #[test]
 fn acknowledgement_follows_the_queues() {
     let acks = |name: &str| -> Vec<(String, Ack)> {
@@ -365,6 +365,14 @@ fn acknowledgement_follows_the_queues() {
         acks("delivered.yaml"),
         [
             ("traces".to_owned(), Ack::Delivered),
+            ("logs".to_owned(), Ack::Accepted)
+        ]
+    );
+    // One that names a storage makes them wait for the disk.
+    assert_eq!(
+        acks("file_storage.yaml"),
+        [
+            ("traces".to_owned(), Ack::Persisted),
             ("logs".to_owned(), Ack::Accepted)
         ]
     );

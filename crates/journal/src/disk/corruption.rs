@@ -13,9 +13,8 @@ use sluice_payload::{Payload, Signal, Tenants};
 use sluice_telemetry::DropReason;
 
 use super::segment::SegmentId;
-use super::simulation::Random;
 use super::*;
-use crate::testing::{ManualClock, SimulatedDisk};
+use crate::testing::{ManualClock, Random, SimulatedDisk};
 use crate::{CursorSpec, Journal, Limits, OnFull, Settled};
 
 /// Corruptions of a run in CI.

@@ -15,36 +15,15 @@ use super::record::Header;
 use super::scan::{Found, Scan};
 use super::segment::{HEADER_BYTES, SegmentId};
 use super::*;
-use crate::testing::{Fault, ManualClock, Operation, SimulatedDisk};
+use crate::testing::{Fault, ManualClock, Operation, Random, SimulatedDisk, for_seeds};
 use crate::{Appended, CursorSpec, Journal, Limits, OnFull, Settled};
 
-/// Seeds of a run in CI: seconds in a build for tests.
-const SEEDS: u64 = 300;
+/// Seeds of a run in CI: half a minute in a build for tests.
+const SEEDS: u64 = 2000;
 
 const STEPS: u64 = 120;
 const EXPORTERS: [&str; 2] = ["a", "b"];
 const IN_FLIGHT_BYTES: u64 = 20_000;
-
-/// Numbers that look random (splitmix64).
-pub(super) struct Random(pub u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-
-    fn one_in(&mut self, chances: u64) -> bool {
-        self.below(chances) == 0
-    }
-}
 
 /// What a run may do to the journal.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +74,7 @@ fn body(id: u64) -> Bytes {
         _ => random.below(300),
     };
     let plain = random.one_in(2);
-    body.extend((0..length).map(|at| if plain { at as u8 / 16 } else { random.next() as u8 }));
+    body.extend((0..length).map(|at| if plain { at as u8 / 16 } else { random.draw() as u8 }));
     body.into()
 }
 
@@ -161,7 +140,7 @@ impl World {
             in_flight_bytes: IN_FLIGHT_BYTES,
             filesystem: Arc::new(self.disk.clone()),
             clock: Arc::new(self.clock.clone()),
-            seed: Some(self.random.next()),
+            seed: Some(self.random.draw()),
             lock_timeout: Duration::ZERO,
             ..DiskSettings::new("/spool", self.tenants.clone())
         };
@@ -302,7 +281,7 @@ impl World {
             self.disk.kill();
         } else {
             self.torn = true;
-            self.disk.crash_torn(self.random.next());
+            self.disk.crash_torn(self.random.draw());
             // Positions are synced every second only.
             self.forget_settled();
         }
@@ -526,23 +505,7 @@ fn run(seed: u64) {
 /// altered; what was settled does not come again; accounts balance at every step; no panic.
 #[test]
 fn simulation() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("SLUICE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SLUICE_SEEDS").unwrap_or(SEEDS),
-    };
-    let failed: Vec<u64> = seeds
-        .filter(|seed| std::panic::catch_unwind(|| run(*seed)).is_err())
-        .collect();
-    for seed in &failed {
-        eprintln!("SLUICE_SEED={seed} fails: {:?}", World::new(*seed).mischief);
-    }
-    assert!(
-        failed.is_empty(),
-        "{} seeds fail: {:?}",
-        failed.len(),
-        &failed[..failed.len().min(20)]
-    );
+    for_seeds(SEEDS, run, |seed| format!("{:?}", World::new(seed).mischief));
 }
 
 /// Scenario: a disk that is full when a payload comes; some room later another payload; then nothing for a while.

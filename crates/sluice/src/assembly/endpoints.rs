@@ -81,8 +81,10 @@ pub(super) fn over<O: Options>(
         settings::RoutingKey::Service => RoutingKey::Service,
         settings::RoutingKey::Resource => RoutingKey::Resource,
     });
-    let routed = |like| Routed::new(key, like, &id.to_string(), registry);
-    build(all, balance, resolve_interval, routed).map_err(|error| error.to_string())
+    let id = id.to_string();
+    let routed = |like| Routed::new(key, like, &id, registry);
+    let balanced = |exporters, balance| Balanced::new(exporters, balance, &id, registry);
+    build(all, balance, resolve_interval, routed, balanced).map_err(|error| error.to_string())
 }
 
 fn build<O: Options>(
@@ -90,6 +92,7 @@ fn build<O: Options>(
     balance: settings::Balance,
     resolve_interval: Option<Duration>,
     routed: impl FnOnce(Arc<dyn Exporter>) -> Routed,
+    balanced: impl FnOnce(Vec<(String, Arc<dyn Exporter>)>, Balance) -> Balanced,
 ) -> Result<Arc<dyn Exporter>, ExporterError> {
     // Made in any case, so that what is wrong with them shows at the start.
     let mut exporters = all.iter().map(Options::build).collect::<Result<Vec<_>, _>>()?;
@@ -109,13 +112,13 @@ fn build<O: Options>(
     if exporters.len() == 1 {
         return Ok(exporters.swap_remove(0));
     }
+    let names: Vec<String> = all.iter().map(|one| one.endpoint().to_owned()).collect();
     let balance = match balance {
         settings::Balance::RoundRobin => Balance::RoundRobin,
         settings::Balance::LeastLoaded => Balance::LeastLoaded,
         settings::Balance::Failover => Balance::Failover,
         settings::Balance::ConsistentHash => {
             let routed = routed(exporters[0].clone());
-            let names: Vec<String> = all.iter().map(|one| one.endpoint().to_owned()).collect();
             let mut exporters = exporters.into_iter().zip(&names);
             routed.set_endpoints(&names, |name| {
                 let found = exporters.find(|(_, own)| *own == name);
@@ -126,7 +129,8 @@ fn build<O: Options>(
             return Ok(Arc::new(routed));
         }
     };
-    Ok(Arc::new(Balanced::new(exporters, balance)))
+    let exporters = names.into_iter().zip(exporters).collect();
+    Ok(Arc::new(balanced(exporters, balance)))
 }
 
 fn name<O: Options>(options: O) -> Result<EndpointName, ExporterError> {

@@ -384,7 +384,7 @@ pub struct FileStorage {
     directory_permissions: Option<String>,
     compaction: Option<IgnoredAny>,
     recreate: Option<bool>,
-    max_size: Option<IgnoredAny>,
+    max_size: u64,
 }
 
 impl Default for FileStorage {
@@ -398,7 +398,7 @@ impl Default for FileStorage {
             directory_permissions: None,
             compaction: None,
             recreate: None,
-            max_size: None,
+            max_size: 0,
         }
     }
 }
@@ -426,16 +426,19 @@ pub(super) fn file_storage(node: &Node, path: &str, report: &mut Report) -> Opti
         ),
         _ => {}
     }
+    if storage.max_size > 0 {
+        scope.error(
+            &["max_size"],
+            "files are not limited, queues are: set sending_queue.queue_size with sizer: bytes on each exporter instead, or remove it to \
+             use what is free",
+        );
+    }
     scope.without_effect(&[
         (
             &["compaction"],
             "space is given back by itself, a segment at a time",
         ),
         (&["recreate"], "damage never keeps the gateway from starting"),
-        (
-            &["max_size"],
-            "set sending_queue.queue_size with sizer: bytes on each exporter",
-        ),
         (
             &["directory_permissions"],
             "directories are made as the umask says",

@@ -52,7 +52,7 @@ impl Default for Batching {
 pub struct SendingQueue {
     /// False: a request is acknowledged only when delivered.
     pub enabled: bool,
-    /// Requests under way at once, at most; absent: found by measuring.
+    /// Requests under way at once, at most; absent: 10. Fewer while the destination is overloaded.
     pub num_consumers: Option<usize>,
     /// How much the queue holds, counted by `sizer`; absent: what the memory budget allows.
     pub queue_size: Option<u64>,
@@ -111,7 +111,7 @@ impl SendingQueue {
         if self.enabled && self.num_consumers == Some(0) {
             scope.error(
                 &[AT, "num_consumers"],
-                "must be at least 1; remove it to have it found by measuring",
+                "must be at least 1; remove it to have 10, and fewer while the destination is overloaded",
             );
         }
         if self.enabled && self.queue_size == Some(0) {
