@@ -8,6 +8,7 @@
 #   H-quick-memory, H-quick-memory-percent      the same two with the queue in memory, as the published configuration has it in its first tests
 #   H-3s, H-stall, H-503             a destination that takes 3 s; that stalls for half of the time; that answers 503 for a third
 #   L        8 KB and 7 spans a request, a pause of 110 ms; the destination takes 9 ms for each; L-unbatched: one by one
+#   L-1s, L-2000         the same in batches of 5000 or a second, and of 2000 or 100 ms, each with room for 1000 in the queue
 #   K        H, with SIGKILL at half-time and a new start
 #   D        H, on a volume of 100 MB
 #
@@ -21,7 +22,9 @@ set -euo pipefail
 seconds=${1:-60}
 shift || true
 cases=("$@")
-if [ ${#cases[@]} -eq 0 ]; then cases=(H H-gzip H-json H-json-gzip H-quick H-quick-percent H-quick-memory H-quick-memory-percent H-3s H-stall H-503 L L-unbatched K D); fi
+if [ ${#cases[@]} -eq 0 ]; then
+    cases=(H H-gzip H-json H-json-gzip H-quick H-quick-percent H-quick-memory H-quick-memory-percent H-3s H-stall H-503 L L-unbatched L-1s L-2000 K D)
+fi
 read -ra gateways <<<"${GATEWAYS:-sluice=target/release/sluice collector=target/peers/otelcol}"
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/slow-backend}
@@ -81,7 +84,7 @@ run() { # NAME EXECUTABLE CASE
     directory=$out/$3-$1
     rm -rf "$directory"
     mkdir -p "$directory/spool"
-    export SPOOL=$directory/spool BATCH_TIMEOUT=1s LIMIT_MIB=1000 LIMIT_PERCENTAGE=0
+    export SPOOL=$directory/spool BATCH_TIMEOUT=1s BATCH_SIZE=5000 QUEUE_SIZE=5000 LIMIT_MIB=1000 LIMIT_PERCENTAGE=0
     case $3 in
     *-gzip) sender+=(--encoding gzip) ;;&
     *-memory*)
@@ -99,7 +102,11 @@ run() { # NAME EXECUTABLE CASE
         faults="delay 9ms"
         points=7 attributes=30 think=110ms
         BATCH_TIMEOUT=100ms
-        if [ "$3" = L-unbatched ]; then BATCH_TIMEOUT=0s; fi
+        case $3 in
+        L-unbatched) BATCH_TIMEOUT=0s ;;
+        L-1s) BATCH_TIMEOUT=1s QUEUE_SIZE=1000 ;;
+        L-2000) BATCH_SIZE=2000 QUEUE_SIZE=1000 ;;
+        esac
         ;;
     D)
         volume=$directory/spool

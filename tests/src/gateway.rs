@@ -350,11 +350,20 @@ impl Gateway {
 
     /// Sends SIGTERM.
     pub fn terminate(&self) {
+        self.signal("-TERM");
+    }
+
+    /// Sends SIGHUP.
+    pub fn hang_up(&self) {
+        self.signal("-HUP");
+    }
+
+    fn signal(&self, signal: &str) {
         let done = std::process::Command::new("kill")
-            .arg("-TERM")
+            .arg(signal)
             .arg(self.pid().to_string())
             .status();
-        assert!(done.is_ok_and(|status| status.success()), "kill -TERM failed");
+        assert!(done.is_ok_and(|status| status.success()), "kill {signal} failed");
     }
 
     /// Sends SIGKILL and waits until it is gone.

@@ -105,6 +105,8 @@ pub enum Answer {
     Http(u16, Option<u64>),
     /// Refuses it with a gRPC status, and a `RetryInfo`.
     Grpc(u32, Option<Duration>),
+    /// Refuses it with RESOURCE_EXHAUSTED, which speaks of a quota and says nothing about when to come again; gRPC only.
+    Exhausted,
     /// Answers only after the future is done.
     After(
         Arc<dyn Fn() -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>,
@@ -416,6 +418,10 @@ fn reply(grpc: bool, answer: &Answer, content_type: &str) -> Response<SinkBody> 
                     trailers.insert("grpc-status-details-bin", details(*code, *delay));
                 }
             }
+            Answer::Exhausted => {
+                trailers.insert("grpc-status", HeaderValue::from(crate::code::RESOURCE_EXHAUSTED));
+                trailers.insert("grpc-message", HeaderValue::from_static("the quota is used up"));
+            }
             Answer::Http(status, _) => *response.status_mut() = StatusCode::from_u16(*status).unwrap(),
             _ => {
                 response.body_mut().data = Some(crate::grpc::frame(0, &success));
@@ -444,7 +450,7 @@ fn reply(grpc: bool, answer: &Answer, content_type: &str) -> Response<SinkBody> 
             };
             response.body_mut().data = Some(status.encode_to_vec().into());
         }
-        Answer::Grpc(..) => panic!("a gRPC answer to an HTTP request"),
+        Answer::Grpc(..) | Answer::Exhausted => panic!("a gRPC answer to an HTTP request"),
         _ if content_type == "application/json" => response.body_mut().data = Some(Bytes::from_static(b"{}")),
         _ => response.body_mut().data = Some(success.into()),
     }

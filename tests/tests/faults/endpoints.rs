@@ -10,7 +10,7 @@ use crate::{ITEMS, send};
 
 /// Scenario: three endpoints in turn; one is down, one says that it is overloaded, later all are well.
 /// Guarantees: everything arrives, once, at those that work, without a failure in the account; each endpoint has its
-/// share once it is back.
+/// share once it is back. The metrics and the log say how many are out, which, and when they are back.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_others_take_what_one_cannot() {
     let (well, down, busy) = (Sink::start().await, Sink::down().await, Sink::start().await);
@@ -25,6 +25,15 @@ async fn the_others_take_what_one_cannot() {
     let sent = send(&gateway, Kind::Logs, 0..20).await;
     well.wait_for_same(Kind::Logs, &sent).await;
     gateway.settled().await;
+    let endpoints = async |which: &str| {
+        gateway
+            .metrics()
+            .await
+            .sum(which, &["exporter=\"otlphttp/sink\""])
+    };
+    assert_eq!(endpoints("sluice_exporter_endpoints").await, 3.0);
+    assert_eq!(endpoints("sluice_exporter_endpoints_out").await, 2.0);
+    gateway.says("the endpoint takes nothing now").await;
     down.up().await;
     busy.answer(|_| Answer::Take);
     let mut next = 20;
@@ -33,6 +42,8 @@ async fn the_others_take_what_one_cannot() {
         gateway.settled().await;
         next += 1;
     }
+    assert_eq!(endpoints("sluice_exporter_endpoints_out").await, 0.0);
+    gateway.says("the endpoint works again").await;
     let account = gateway.account("otlphttp/sink").await;
     assert_eq!(
         (account.delivered, account.dropped.len()),
