@@ -119,6 +119,7 @@ fn delivered() -> Verdict {
 fn reason(verdict: &Verdict) -> &str {
     match verdict {
         Verdict::Delivered { message, .. } => message.as_deref().unwrap_or_default(),
+        Verdict::InPart { refused, .. } => refused.first().map_or("", |one| &one.reason),
         Verdict::Retry { reason, .. }
         | Verdict::TooLarge { reason }
         | Verdict::PayloadFault { reason }
