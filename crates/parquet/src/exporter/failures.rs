@@ -457,7 +457,7 @@ async fn deep_nesting_harms_nobody() {
     let directory = tempfile::tempdir().unwrap();
     let (journal, cursor) = journal(Some(&directory.path().join("queue")));
     let registry = Registry::default();
-    let delivery = delivery(cursor, directory.path(), true, u64::MAX, &registry);
+    let delivery = delivery(cursor, directory.path(), true, 2, &registry);
     let lists = nested_lists(100_000);
     let attribute = [field(1, b"key"), field(2, &lists)].concat();
     let time = [&[1 << 3 | 1][..], &TIME.to_le_bytes()].concat();
