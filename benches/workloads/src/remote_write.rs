@@ -26,13 +26,13 @@ fn encoder() -> Encoder {
 /// Requests that are encoded in turn: more than there are rounds, so that none comes twice.
 const IN_TURN: usize = 10;
 
-/// A body by its number.
-type Body = fn(usize) -> Vec<u8>;
+/// Makes the request of a number.
+type MakeRequest = fn(usize) -> Vec<u8>;
 
 /// OTLP of which every point is a series that never comes again: with an id among attributes that do come again, with attributes none of which do, with long
 /// ones, and with a thousand. What is kept of the points before is of no use then, and must not cost much.
-const NEVER_AGAIN: [(&str, Body, u64); 4] = [
-    ("ids", |n| ids(n), 500),
+const NEVER_AGAIN: [(&str, MakeRequest, u64); 4] = [
+    ("ids", ids, 500),
     ("new-attributes", |n| points(n, 500, 6, 12), 500),
     ("long-attributes", |n| points(n, 40, 6, 3000), 40),
     ("many-attributes", |n| points(n, 20, 1000, 12), 20),
