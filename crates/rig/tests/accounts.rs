@@ -150,6 +150,7 @@ fn broken_gateways_are_caught() {
             };
             let report = load::run(&Plan {
                 target: gateway.address().to_string(),
+                spec: Spec::gateway(Signal::Logs).items(500),
                 senders: 1,
                 connections: 1,
                 pace: Pace::Open {
@@ -180,12 +181,16 @@ fn broken_gateways_are_caught() {
 
         let account = through(Defect::DuplicateRequest { number: 7 });
         assert!(!account.is_exact());
-        assert_eq!((account.duplicated, account.lost), (50, 0), "{case}: {account:?}");
+        assert_eq!(
+            (account.duplicated, account.lost),
+            (500, 0),
+            "{case}: {account:?}"
+        );
 
         let account = through(Defect::SwapRequests { number: 20 });
         assert_eq!(
             (account.reordered, account.lost, account.duplicated),
-            (50, 0, 0),
+            (500, 0, 0),
             "{case}: {account:?}"
         );
         assert!(account.is_exact());
