@@ -347,6 +347,8 @@ fn any(value: Option<Value<'_>>) -> Option<String> {
         Value::Map(map) => format!("m{}", pairs(map.pairs().map(key_value))),
         Value::Bytes(bytes) => format!("y{bytes:?}"),
         Value::StringIndex(index) => format!("x{index}"),
+        // Only where prost refuses the message.
+        Value::InvalidText(bytes) => format!("u{bytes:?}"),
         other => panic!("{other:?}"),
     })
 }
