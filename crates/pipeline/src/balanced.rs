@@ -58,15 +58,18 @@ impl Balanced {
 
     /// `change` is made to the endpoint at `index`; says so, once, when it is out or back by that.
     fn change(&self, index: usize, reason: &str, change: impl FnOnce(&mut Endpoints)) {
-        let mut endpoints = self.endpoints.lock();
-        let was_out = endpoints.all[index].is_out();
-        change(&mut endpoints);
-        let is_out = endpoints.all[index].is_out();
-        if was_out == is_out {
-            return;
-        }
-        let out = endpoints.all.iter().filter(|endpoint| endpoint.is_out()).count();
-        self.out.set(out as i64);
+        let is_out = {
+            let mut endpoints = self.endpoints.lock();
+            let was_out = endpoints.all[index].is_out();
+            change(&mut endpoints);
+            let is_out = endpoints.all[index].is_out();
+            if was_out == is_out {
+                return;
+            }
+            let out = endpoints.all.iter().filter(|endpoint| endpoint.is_out()).count();
+            self.out.set(out as i64);
+            is_out
+        };
         let endpoint = &self.exporters[index].0;
         match is_out {
             true => tracing::warn!(

@@ -8,6 +8,7 @@ use crate::error::WireError;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::request::{Request, Resource, ResourceItems};
+use crate::value::Value;
 
 /// Field numbers on the way down: resources in a request, scopes in a resource, items in a scope.
 const RESOURCES: u32 = 1;
@@ -138,12 +139,13 @@ fn is(field: &Field<'_>, number: u32) -> bool {
 fn resource_hash(resource: Resource<'_>, key: RoutingKey) -> u64 {
     let service = match key {
         RoutingKey::Resource => None,
-        RoutingKey::TraceId | RoutingKey::Service => resource.attributes().get_str("service.name"),
+        RoutingKey::TraceId | RoutingKey::Service => resource.attributes().get("service.name"),
     };
     match service {
-        Some(name) => stable_hash(name.as_bytes()),
+        Some(Value::String(name)) => stable_hash(name.as_bytes()),
+        Some(Value::InvalidText(name)) => stable_hash(name),
         // A sum, since two senders need not agree on an order.
-        None => resource
+        _ => resource
             .attributes()
             .map(|attribute| stable_hash(attribute.raw()))
             .fold(0, u64::wrapping_add),

@@ -30,9 +30,14 @@ fn number(registry: &Registry, name: &str) -> f64 {
 }
 
 async fn until(what: impl Fn() -> bool) {
-    while !what() {
-        tokio::task::yield_now().await;
-    }
+    let happens = async {
+        while !what() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), happens)
+        .await
+        .expect("it never happens");
 }
 
 /// Both ages now, once they have grown beyond what they were.

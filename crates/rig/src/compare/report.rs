@@ -19,6 +19,7 @@ pub(crate) struct Sample {
     pub(crate) figures: Option<Figures>,
     pub(crate) error: Option<String>,
     /// The gateway does not do this work, as the error says: it is no fault of it.
+    #[serde(default)]
     pub(crate) not_its_work: bool,
 }
 
@@ -45,6 +46,7 @@ pub(crate) struct Report {
     pub(crate) warm_up_seconds: f64,
     pub(crate) repeats: u32,
     /// The gateways that ratios refer to: in each table to the first of them that is in it, else to the first gateway.
+    #[serde(default)]
     pub(crate) baselines: Vec<String>,
     /// Whether generator and sink share the cores of the gateway in the modes with two cores.
     pub(crate) shared_cores: bool,
