@@ -5,6 +5,11 @@
 
 use tikv_jemalloc_ctl::{Error, background_thread, epoch, epoch_mib, stats};
 
+/// What C libraries (zstd) allocate with the system's allocator goes back to the kernel when it is freed from this size on. By itself glibc takes
+/// the size of whatever large block was freed last for the least one that is worth that, up to 32 MiB: windows of 8 MiB then stay resident.
+#[cfg(target_env = "gnu")]
+const C_LARGE_BYTES: std::ffi::c_int = 1 << 20;
+
 /// An allocation that jemalloc keeps in its arena of large ones (`oversize_threshold` in the executable).
 const LARGE_BYTES: usize = 1 << 20;
 
@@ -20,13 +25,25 @@ const LARGE_BYTES: usize = 1 << 20;
 /// is due at each reading.
 ///
 /// # Errors
-/// What jemalloc says.
+/// What the allocators say.
 pub fn prepare_allocator() -> Result<(), String> {
+    #[cfg(target_env = "gnu")]
+    prepare_c_allocator()?;
     drop(std::hint::black_box(Vec::<u8>::with_capacity(LARGE_BYTES)));
     if cfg!(target_env = "musl") {
         return Ok(());
     }
     background_thread::write(true).map_err(|error| error.to_string())
+}
+
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code, reason = "glibc is called through C")]
+fn prepare_c_allocator() -> Result<(), String> {
+    // SAFETY: `mallopt` takes two numbers and sets a limit of its own; it may be called at any time.
+    match unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, C_LARGE_BYTES) } {
+        0 => Err("glibc does not take M_MMAP_THRESHOLD".into()),
+        _ => Ok(()),
+    }
 }
 
 /// How long freed large buffers stay while there is room for them: as long as one that is used every second needs.

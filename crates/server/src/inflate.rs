@@ -342,6 +342,9 @@ fn read_capped(
     }
 }
 
+/// A context that is larger than this after a body is not kept: it has that body's window, up to 8 MiB for each thread, which no budget knows of.
+const KEPT_CONTEXT_BYTES: usize = 1 << 20;
+
 thread_local! {
     /// One zstd context a thread: setting one up costs more than inflating a small body.
     static ZSTD: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
@@ -359,34 +362,46 @@ fn zstd_error(code: zstd_safe::ErrorCode) -> InflateError {
     corrupt(Encoding::Zstd)(zstd_safe::get_error_name(code).to_owned())
 }
 
-fn inflate_zstd(compressed: &[u8], mut content: Content) -> Result<Content, InflateError> {
+fn inflate_zstd(compressed: &[u8], content: Content) -> Result<Content, InflateError> {
     ZSTD.with_borrow_mut(|context| {
-        context
-            .reset(zstd_safe::ResetDirective::SessionAndParameters)
-            .map_err(zstd_error)?;
-        context
-            .set_parameter(zstd_safe::DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
-            .map_err(zstd_error)?;
-        let mut input = zstd_safe::InBuffer::around(compressed);
-        loop {
-            let out = content.out();
-            let (before_in, before_out) = (input.pos(), out.len());
-            let hint = {
-                let mut output = zstd_safe::OutBuffer::around_pos(out, before_out);
-                context
-                    .decompress_stream(&mut output, &mut input)
-                    .map_err(zstd_error)?
-            };
-            if input.pos() == compressed.len() && hint == 0 {
-                return Ok(());
-            }
-            if out.len() == out.capacity() {
-                content.make_room()?;
-            } else if input.pos() == before_in && out.len() == before_out || input.pos() == compressed.len() {
-                return Err(corrupt(Encoding::Zstd)("a frame is cut short".into()));
-            }
+        let inflated = inflate_zstd_with(context, compressed, content);
+        if context.sizeof() > KEPT_CONTEXT_BYTES {
+            *context = zstd_safe::DCtx::create();
         }
-    })?;
+        inflated
+    })
+}
+
+fn inflate_zstd_with(
+    context: &mut zstd_safe::DCtx<'static>,
+    compressed: &[u8],
+    mut content: Content,
+) -> Result<Content, InflateError> {
+    context
+        .reset(zstd_safe::ResetDirective::SessionAndParameters)
+        .map_err(zstd_error)?;
+    context
+        .set_parameter(zstd_safe::DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG))
+        .map_err(zstd_error)?;
+    let mut input = zstd_safe::InBuffer::around(compressed);
+    loop {
+        let out = content.out();
+        let (before_in, before_out) = (input.pos(), out.len());
+        let hint = {
+            let mut output = zstd_safe::OutBuffer::around_pos(out, before_out);
+            context
+                .decompress_stream(&mut output, &mut input)
+                .map_err(zstd_error)?
+        };
+        if input.pos() == compressed.len() && hint == 0 {
+            break;
+        }
+        if out.len() == out.capacity() {
+            content.make_room()?;
+        } else if input.pos() == before_in && out.len() == before_out || input.pos() == compressed.len() {
+            return Err(corrupt(Encoding::Zstd)("a frame is cut short".into()));
+        }
+    }
     content.checked()
 }
 
@@ -472,6 +487,22 @@ mod tests {
         assert!(!is_portable(Encoding::Zstd, &skippable));
         assert!(is_portable(Encoding::Gzip, &gzip(&text())));
         assert!(!is_portable(Encoding::Snappy, b"x"));
+    }
+
+    /// Scenario: bodies of unknown size with small and with the largest windows, whole and cut short.
+    /// Guarantees: no thread keeps the window of a body that is done.
+    #[test]
+    fn windows_are_not_kept() {
+        for (log, left) in [(10, 0), (MAX_ZSTD_WINDOW_LOG, 0), (MAX_ZSTD_WINDOW_LOG, 9)] {
+            let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
+            e.window_log(log).unwrap();
+            e.write_all(&text()).unwrap();
+            let body = e.finish().unwrap();
+            let inflated = inflate(Encoding::Zstd, &body[..body.len() - left], 1 << 20, 1 << 20);
+            assert_eq!(inflated.is_ok(), left == 0);
+            let kept = ZSTD.with_borrow(zstd_safe::DCtx::sizeof);
+            assert!(kept <= KEPT_CONTEXT_BYTES, "window of 2^{log}: {kept} bytes");
+        }
     }
 
     fn samples(data: &[u8]) -> Vec<(Encoding, Vec<u8>, bool)> {
