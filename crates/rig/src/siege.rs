@@ -102,6 +102,8 @@ struct Siege<'a> {
     command: Vec<String>,
     group: Group,
     bodies: &'a Bodies,
+    /// It is the one that the exit code is for: what it does not tell fails.
+    must_be_seen: bool,
     cores: Vec<usize>,
 }
 
@@ -144,6 +146,7 @@ pub(crate) fn run(args: &SiegeArgs) -> Result<(), String> {
             command: group.inside(&command),
             group,
             bodies: &bodies,
+            must_be_seen: failed.is_none(),
             cores: usable_cores()?,
         };
         let (text, failures) = match siege.run() {
@@ -237,14 +240,14 @@ impl Siege<'_> {
         }
         (seen.memory_peak, seen.oom_kills) = (self.group.memory_peak(), self.group.oom_kills());
         text += &report::memory(&seen);
-        let judgements = verdict::judge(&seen);
+        let judgements = verdict::judge(&seen, self.must_be_seen);
         text += &verdict::words(&judgements);
         Ok((text, verdict::failed(&judgements)))
     }
 
     /// What it holds now.
     fn look(&self) -> Rest {
-        // A gateway that has no such page tells nothing.
+        // A gateway that has no such page tells nothing, which is judged.
         let metrics = control::page(&self.port(4), "/metrics").unwrap_or_default();
         Rest {
             resident: self.group.resident(),
