@@ -41,7 +41,8 @@ const CROWD: u32 = 256;
 const LOOK: Duration = Duration::from_millis(100);
 
 /// After a phase the queue drains, for so long at most; nothing new for `QUIET` says that nothing comes. Gateways wait for up to
-/// 30 s before they try again.
+/// 30 s before they try again. `QUIET_COMPLETE` is enough where nothing is lost and the gateway says that its queue is empty, or where it
+/// says nothing and had no cause to send anything twice.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(180);
 const DRAIN_POLL: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_secs(45);
@@ -102,6 +103,8 @@ struct Siege<'a> {
     command: Vec<String>,
     group: Group,
     bodies: &'a Bodies,
+    /// It is the one that the exit code is for: what it does not tell fails.
+    must_be_seen: bool,
     cores: Vec<usize>,
 }
 
@@ -144,6 +147,7 @@ pub(crate) fn run(args: &SiegeArgs) -> Result<(), String> {
             command: group.inside(&command),
             group,
             bodies: &bodies,
+            must_be_seen: failed.is_none(),
             cores: usable_cores()?,
         };
         let (text, failures) = match siege.run() {
@@ -237,14 +241,14 @@ impl Siege<'_> {
         }
         (seen.memory_peak, seen.oom_kills) = (self.group.memory_peak(), self.group.oom_kills());
         text += &report::memory(&seen);
-        let judgements = verdict::judge(&seen);
+        let judgements = verdict::judge(&seen, self.must_be_seen);
         text += &verdict::words(&judgements);
         Ok((text, verdict::failed(&judgements)))
     }
 
     /// What it holds now.
     fn look(&self) -> Rest {
-        // A gateway that has no such page tells nothing.
+        // A gateway that has no such page tells nothing, which is judged.
         let metrics = control::page(&self.port(4), "/metrics").unwrap_or_default();
         Rest {
             resident: self.group.resident(),
@@ -327,7 +331,7 @@ impl Siege<'_> {
         })?;
         outcome.answers = attack.end();
         control::put_faults(&control, "")?;
-        self.drain(gateway, &control, &mut outcome)?;
+        self.drain(gateway, phase, &control, &mut outcome)?;
         outcome.oom_kills = self.group.oom_kills() - oom_kills;
         Ok(outcome)
     }
@@ -399,7 +403,14 @@ impl Siege<'_> {
         Ok(())
     }
 
-    fn drain(&self, gateway: &mut Process, control: &str, outcome: &mut Outcome) -> Result<(), String> {
+    /// Waits for what may still arrive, a second time too, for the sink and its account go with the phase.
+    fn drain(
+        &self,
+        gateway: &mut Process,
+        phase: &Phase,
+        control: &str,
+        outcome: &mut Outcome,
+    ) -> Result<(), String> {
         let began = Instant::now();
         let mut requests = control::stats(control)?.requests;
         let mut quiet = Instant::now();
@@ -420,7 +431,11 @@ impl Siege<'_> {
                     (lost + account.lost, duplicated + account.duplicated)
                 });
                 (outcome.lost, outcome.duplicated) = (lost, duplicated);
-                if lost == 0 || quiet.elapsed() > QUIET || began.elapsed() > DRAIN_TIMEOUT {
+                if quiet.elapsed() > QUIET || began.elapsed() > DRAIN_TIMEOUT {
+                    return Ok(());
+                }
+                let metrics = control::page(&self.port(4), "/metrics").unwrap_or_default();
+                if lost == 0 && is_settled(waiting(&metrics), phase) {
                     return Ok(());
                 }
             }
@@ -429,6 +444,20 @@ impl Siege<'_> {
             }
         }
     }
+}
+
+/// Nothing more can arrive: the gateway has nothing left to send or, where it does not tell, nothing made it try again.
+fn is_settled(waiting: Option<f64>, phase: &Phase) -> bool {
+    waiting.map_or(phase.faults.is_empty(), |requests| requests == 0.0)
+}
+
+/// Requests that are not settled yet, of all exporters: `sluice_queue_requests` of a page of metrics.
+fn waiting(metrics: &str) -> Option<f64> {
+    let values = metrics
+        .lines()
+        .filter(|line| line.starts_with("sluice_queue_requests{"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
 }
 
 /// `sluice_memory_reserved_bytes` of a page of metrics.
@@ -442,6 +471,28 @@ fn reserved(metrics: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Scenario: pages of metrics of a gateway with two exporters, of one whose queue is empty, and of one that does not tell.
+    /// Guarantees: a queue that holds anything is waited for, an empty one is not; who does not tell is waited for after faults.
+    #[test]
+    fn a_phase_is_settled_when_nothing_waits() {
+        let page = |first, second| {
+            format!(
+                "# TYPE sluice_queue_requests gauge\nsluice_queue_requests{{exporter=\"a\",signal=\"logs\"}} {first}\n\
+                 sluice_queue_requests{{exporter=\"a\",signal=\"traces\"}} {second}\nsluice_queue_items{{exporter=\"a\"}} 9\n"
+            )
+        };
+        assert_eq!(waiting(&page(2, 3)), Some(5.0));
+        assert_eq!(waiting("otelcol_exporter_queue_size 7\n"), None);
+        let faultless = &PHASES[0];
+        let faulty = PHASES.iter().find(|phase| !phase.faults.is_empty()).unwrap();
+        for phase in [faultless, faulty] {
+            assert!(!is_settled(waiting(&page(0, 1)), phase));
+            assert!(is_settled(waiting(&page(0, 0)), phase));
+        }
+        assert!(is_settled(None, faultless));
+        assert!(!is_settled(None, faulty));
+    }
 
     /// Scenario: a page of metrics of sluice; one of another gateway.
     /// Guarantees: the value is read, not the help text; who tells nothing has none.

@@ -98,6 +98,9 @@ impl Bodies {
 pub(crate) struct Answers {
     /// By HTTP status; 0 for none.
     pub(crate) statuses: BTreeMap<u16, u64>,
+    /// The connection was closed before an answer was read. The gateway may have answered: what a client writes to a socket that is closed
+    /// is reset, and the answer with it. Nobody is judged by these.
+    pub(crate) closed: u64,
     /// Of those that are to be tried again, how many said when.
     pub(crate) hinted: u64,
     pub(crate) retryable: u64,
@@ -108,6 +111,10 @@ pub(crate) struct Answers {
 
 impl Answers {
     fn note(&mut self, answer: &io::Result<Answer>, may_be_told: &[u16]) {
+        if answer.as_ref().is_err_and(is_closed) {
+            self.closed += 1;
+            return;
+        }
         let status = answer.as_ref().map_or(0, |answer| answer.status);
         *self.statuses.entry(status).or_default() += 1;
         if !(status == 200 || is_retryable(status) || may_be_told.contains(&status)) {
@@ -125,6 +132,18 @@ impl Answers {
             }
         }
     }
+}
+
+/// The other end closed, which is neither a time-out nor a refused connection.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
+            | ErrorKind::NotConnected
+            | ErrorKind::UnexpectedEof
+    )
 }
 
 /// What OTLP/HTTP says may be tried again.
@@ -295,7 +314,10 @@ fn drip(address: &str, stop: &AtomicBool) -> io::Result<Option<Answer>> {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(error) => return Err(error),
         }
-        stream.write_all(&[0])?;
+        if let Err(error) = stream.write_all(&[0]) {
+            // It may have answered and closed since the look.
+            return read_answer(&mut stream).map(Some).map_err(|_| error);
+        }
     }
     Ok(None)
 }
@@ -388,6 +410,34 @@ mod tests {
         let answers = attack.end();
         assert!(answers.first_error.is_some());
         assert!(answers.wrong.contains_key(&0));
+    }
+
+    /// Scenario: every way in which a connection ends that was closed by the other end; a time-out, and a refused connection.
+    /// Guarantees: the first are counted apart and are not wrong, the others are wrong.
+    #[test]
+    fn a_closed_connection_is_not_a_wrong_answer() {
+        let mut answers = Answers::default();
+        let closed = [
+            ErrorKind::ConnectionReset,
+            ErrorKind::BrokenPipe,
+            ErrorKind::UnexpectedEof,
+        ];
+        for kind in closed {
+            answers.note(&Err(kind.into()), &[TIMEOUT]);
+        }
+        assert_eq!((answers.closed, answers.wrong.len()), (3, 0), "{answers:?}");
+        assert!(
+            answers.statuses.is_empty() && answers.first_error.is_none(),
+            "{answers:?}"
+        );
+        for kind in [ErrorKind::WouldBlock, ErrorKind::ConnectionRefused] {
+            answers.note(&Err(kind.into()), &[TIMEOUT]);
+        }
+        assert_eq!(
+            (answers.closed, answers.wrong.get(&0)),
+            (3, Some(&2)),
+            "{answers:?}"
+        );
     }
 
     /// Scenario: a gateway says 413 to a body that it has to take, and to one that nobody needs to take.

@@ -86,6 +86,9 @@ pub(crate) fn row(phase: &Phase, outcome: &Outcome) -> String {
             status => format!("{status}: {count}"),
         })
         .collect();
+    if outcome.answers.closed > 0 {
+        statuses.push(format!("closed: {}", outcome.answers.closed));
+    }
     statuses.extend(
         load.statuses
             .keys()
