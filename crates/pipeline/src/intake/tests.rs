@@ -111,12 +111,22 @@ async fn a_format_without_items_is_in_no_journal() {
         .map(|((intake, _, _), straight)| {
             let route = intake.routes[Signal::Logs as usize][0].clone();
             let ack = AckLevel::Delivered;
-            (Signal::Logs, Route { straight, ack, ..route })
+            (
+                Signal::Logs,
+                Route {
+                    straight,
+                    ack,
+                    ..route
+                },
+            )
         });
     let intake = Intake::new(routes);
     let [(_, _, mut cursor), (_, otlp, mut otlp_cursor)] = <[_; 2]>::try_from(pipelines).ok().unwrap();
     let offer = Offer {
-        otlp: Some(Payload { items: 0, ..payload() }),
+        otlp: Some(Payload {
+            items: 0,
+            ..payload()
+        }),
         as_it_came: Some(payload()),
     };
     let exporter = async {
