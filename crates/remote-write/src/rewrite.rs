@@ -251,6 +251,7 @@ mod tests {
         const MOST_BYTES: usize = 1 << 20;
         let body = |n: u32| {
             let (mut series, mut sample, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+            v1::put_label(&mut series, "__name__", "m");
             v1::put_label(&mut series, "a", &format!("{n}{}", "x".repeat(LABEL_BYTES)));
             put_double(&mut sample, 1, 1.0);
             put_delimited(&mut series, 2, &sample);
