@@ -336,6 +336,7 @@ impl Delivery {
                     return;
                 }
                 Verdict::InPart { refused, rejected } => {
+                    *self.delivered.lock() = Some(Instant::now());
                     self.destination_accepted();
                     self.settle_in_part(&tracked, refused, rejected).await;
                     return;

@@ -141,12 +141,14 @@ impl Intake {
         let payloads = offer.shared();
         let routes = &*self.routes[signal as usize];
         let of = |route: &Route| payloads[usize::from(route.straight)].as_ref();
-        let wanted = || routes.iter().filter_map(move |route| Some((route, of(route)?)));
-        if routes.is_empty() || wanted().count() < routes.len() {
+        let given = || routes.iter().filter_map(move |route| Some((route, of(route)?)));
+        if routes.is_empty() || given().count() < routes.len() {
             return Err(NotTaken::NoPipeline);
         }
-        if wanted().all(|(_, payload)| payload.items == 0) {
-            // Nothing to deliver, nothing to account for (C9: no empty envelopes).
+        // Nothing to deliver, nothing to account for (C9: no empty envelopes): nobody would settle a payload of no items. One format may
+        // have items where the other has none.
+        let wanted = || given().filter(|(_, payload)| payload.items > 0);
+        if wanted().next().is_none() {
             return Ok(Taken::default());
         }
         let mut turn = Some(turn);
@@ -170,10 +172,9 @@ impl Intake {
             };
             spaces.push(Some(space));
         }
-        let waiting: u32 = routes
-            .iter()
-            .filter(|route| route.ack == AckLevel::Delivered)
-            .map(|route| route.journal.cursor_count() as u32)
+        let waiting: u32 = wanted()
+            .filter(|(route, _)| route.ack == AckLevel::Delivered)
+            .map(|(route, _)| route.journal.cursor_count() as u32)
             .sum();
         let (confirm, delivered) = match waiting {
             0 => (None, None),

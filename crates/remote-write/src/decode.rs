@@ -45,6 +45,16 @@ impl Taken {
     pub fn points(&self) -> u64 {
         self.samples + self.histograms
     }
+
+    /// What is taken both as OTLP, which this is, and as it came.
+    pub(crate) fn and_as_it_came(self, other: Self) -> Self {
+        Self {
+            samples: self.samples.min(other.samples),
+            histograms: self.histograms.min(other.histograms),
+            exemplars: self.exemplars.min(other.exemplars),
+            ..self
+        }
+    }
 }
 
 /// What 2.0 calls the type of a metric, by its number; 0 where nothing is said. The numbers of 1.0's metadata are the same.

@@ -250,7 +250,7 @@ impl RemoteWriteExporter {
         }
         let mut worst = None;
         let mut hopeless = Vec::new();
-        let mut took_any = vec![false; inner.shards.len()];
+        let mut took_any = false;
         while let Some(ended) = under_way.join_next().await {
             let Ok((lane, end)) = ended else {
                 // What the lane had not sent is lost with it: the whole batch has to be encoded and sent again.
@@ -259,7 +259,7 @@ impl RemoteWriteExporter {
                 return Verdict::Retry { after: None, reason };
             };
             let shard = inner.shard_of(lane.number());
-            took_any[shard] |= lane.took_any();
+            took_any |= lane.took_any();
             left_of_first[shard] = left_of_first[shard].saturating_sub(1);
             if left_of_first[shard] == 0 {
                 for lane in last.extract_if(.., |lane| inner.shard_of(lane.number()) == shard) {
@@ -274,8 +274,9 @@ impl RemoteWriteExporter {
                 }
             }
             if under_way.is_empty() {
-                // What their endpoint took of others shows that it takes what is good: their search goes on.
-                let goes_on = |(lane, _): &mut (Lane, String)| took_any[inner.shard_of(lane.number())];
+                // What their endpoint took of others in this attempt shows that it takes what is good: their search goes on. What it took in
+                // an attempt before says nothing about now.
+                let goes_on = |(lane, _): &mut (Lane, String)| heard[inner.shard_of(lane.number())].took();
                 for (mut lane, _) in hopeless.extract_if(.., goes_on) {
                     lane.took(inner);
                     under_way.spawn(lane.send(inner.clone(), heard.clone()));
@@ -283,7 +284,7 @@ impl RemoteWriteExporter {
             }
         }
         if let Some((_, reason)) = hopeless.first()
-            && !took_any.contains(&true)
+            && !took_any
             && worst.is_none()
         {
             // That may well be no fault of these series. The pipeline knows what to do then.
@@ -292,7 +293,7 @@ impl RemoteWriteExporter {
             return Verdict::PayloadFault { reason };
         }
         for (mut lane, reason) in hopeless {
-            // What other endpoints take says nothing about this one.
+            // What other endpoints take says nothing about this one, nor what this one took before.
             lane.take_back();
             worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
             pending.lanes.push(lane);

@@ -215,7 +215,11 @@ impl Inner {
         entered.iter_mut().for_each(Entered::received);
         let wire_bytes = received.wire_bytes;
         let (offer, mut taken) = self.offer(version, *tenant, received, &mut visit).await?;
-        if taken.points() == 0 {
+        let has_items = [&offer.otlp, &offer.as_it_came]
+            .into_iter()
+            .flatten()
+            .any(|payload| payload.items > 0);
+        if !has_items {
             // There is no payload for exemplars without any sample to be in. Those that OTLP has no place for are the same ones.
             taken.left_out_exemplars = taken.left_out_exemplars.max(std::mem::take(&mut taken.exemplars));
             self.metrics.accepted(&taken, wire_bytes);
@@ -292,10 +296,10 @@ impl Inner {
         if wanted.as_it_came {
             let checked = heavy(body.len(), || check(version, &body)).await;
             let checked = checked.map_err(bad)?;
-            taken = Taken {
-                left_out_exemplars: taken.left_out_exemplars,
-                left_out_histograms: taken.left_out_histograms,
-                ..checked
+            // What every pipeline has: the headers and the count say no more than the answer does.
+            taken = match wanted.otlp {
+                true => taken.and_as_it_came(checked),
+                false => checked,
             };
             let format = match version {
                 Version::V1 if checked.points() == 0 => {

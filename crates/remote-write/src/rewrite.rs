@@ -63,7 +63,8 @@ pub(crate) fn joined<'b>(
     let mut message = Message::default();
     let mut items = 0;
     for body in bodies {
-        if message.plain.len() >= most_bytes {
+        // Of 2.0 nearly all is in the table of texts.
+        if message.plain.len() + message.symbols.encoded().len() >= most_bytes {
             break;
         }
         items += body.written.points();
@@ -233,5 +234,40 @@ impl Message {
         self.written.samples += series.samples.len() as u64;
         self.written.histograms += histograms;
         self.written.exemplars += series.exemplars.len() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// Scenario: 64 series with a label of 100 KB each are joined within 1 MiB, in each version.
+    /// Guarantees: the message is no longer than that and one series more.
+    #[test]
+    fn long_texts_count_in_both_versions() {
+        const LABEL_BYTES: usize = 100_000;
+        const MOST_BYTES: usize = 1 << 20;
+        let body = |n: u32| {
+            let (mut series, mut sample, mut plain) = (Vec::new(), Vec::new(), Vec::new());
+            v1::put_label(&mut series, "__name__", "m");
+            v1::put_label(&mut series, "a", &format!("{n}{}", "x".repeat(LABEL_BYTES)));
+            put_double(&mut sample, 1, 1.0);
+            put_delimited(&mut series, 2, &sample);
+            put_delimited(&mut plain, 1, &series);
+            Body::compress(&plain, counted(&plain), Format::V1)
+        };
+        for format in [Format::V1, Format::V2] {
+            let bodies: Vec<Body> = (0..64).map(|n| converted(&body(n), format).unwrap()).collect();
+            let (message, items) = joined(format.version(), bodies.iter(), MOST_BYTES).unwrap();
+            assert!(message.len() >= MOST_BYTES, "{format:?}: {}", message.len());
+            assert!(
+                message.len() < MOST_BYTES + 2 * LABEL_BYTES,
+                "{format:?}: {}",
+                message.len()
+            );
+            assert_eq!(items as usize, message.len() / LABEL_BYTES, "{format:?}");
+        }
     }
 }

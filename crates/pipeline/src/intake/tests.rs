@@ -100,6 +100,51 @@ async fn each_pipeline_gets_its_format() {
     assert_eq!(got, [[WireFormat::RemoteWrite2, otlp], [otlp, otlp]]);
 }
 
+/// Scenario: a straight pipeline and one of OTLP, which acknowledge what is delivered; a request has an item as it came and none as OTLP.
+/// Guarantees: the second journal gets nothing, which nobody could settle there; the answer waits for the first alone.
+#[tokio::test(start_paused = true)]
+async fn a_format_without_items_is_in_no_journal() {
+    let pipelines: Vec<_> = (0..2).map(|_| pipeline()).collect();
+    let routes = pipelines
+        .iter()
+        .zip([true, false])
+        .map(|((intake, _, _), straight)| {
+            let route = intake.routes[Signal::Logs as usize][0].clone();
+            let ack = AckLevel::Delivered;
+            (
+                Signal::Logs,
+                Route {
+                    straight,
+                    ack,
+                    ..route
+                },
+            )
+        });
+    let intake = Intake::new(routes);
+    let [(_, _, mut cursor), (_, otlp, mut otlp_cursor)] = <[_; 2]>::try_from(pipelines).ok().unwrap();
+    let offer = Offer {
+        otlp: Some(Payload {
+            items: 0,
+            ..payload()
+        }),
+        as_it_came: Some(payload()),
+    };
+    let exporter = async {
+        let entry = cursor.next().await.unwrap();
+        cursor.settle(&[Settled {
+            seq: entry.seq,
+            delivered: 1,
+            dropped: None,
+        }]);
+    };
+    let taken = intake.take_offer(Signal::Logs, offer, Duration::ZERO, ());
+    let both = async { tokio::join!(taken, exporter) };
+    let (taken, ()) = tokio::time::timeout(LONGEST_HOLD, both).await.unwrap();
+    assert_eq!(taken, Ok(Taken::default()));
+    otlp.close();
+    assert!(otlp_cursor.next().await.is_none());
+}
+
 /// Scenario: a receiver feeds two pipelines on disks; the disk of the first is slow.
 /// Guarantees: the exporter of the second has the payload as soon as its own disk has it; the answer comes when both have.
 #[tokio::test(start_paused = true)]

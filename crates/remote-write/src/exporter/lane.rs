@@ -38,6 +38,7 @@ pub(super) struct Lane {
     refused: Vec<(Body, String)>,
     /// Samples that the destination says it has not written.
     unwritten: u64,
+    /// In this attempt or one before: the whole batch must not be sent again.
     took_any: bool,
     /// How often a request of it was answered with what holds for all requests.
     noes: u32,
@@ -69,7 +70,7 @@ impl Said {
     }
 
     /// Whether it took anything in this attempt.
-    fn took(&self) -> bool {
+    pub fn took(&self) -> bool {
         self.took.load(Ordering::Relaxed)
     }
 
@@ -359,12 +360,14 @@ impl Lane {
         inner: &Inner,
         heard: &Heard,
     ) -> Option<LaneEnd> {
-        if !self.took_any && heard[inner.shard_of(self.number)].took() {
+        // In this attempt: an endpoint that took something before may be out of order as a whole by now.
+        let takes = heard[inner.shard_of(self.number)].took();
+        if takes {
             self.took(inner);
         }
         // Where pieces are taken, how often they have to be cut for their size is known: there is an end to it.
-        self.cuts += u32::from(has_fault || !self.took_any);
-        if !self.took_any && self.cuts > MAX_CUTS_IN_VAIN {
+        self.cuts += u32::from(has_fault || !takes);
+        if !takes && self.cuts > MAX_CUTS_IN_VAIN {
             self.work.push_front(Work { body, at_fault: None });
             return Some(LaneEnd::Hopeless(reason));
         }
@@ -391,7 +394,7 @@ impl Lane {
                     at_fault: None,
                 });
             }
-            None if self.took_any => self.refuse(body, reason, inner),
+            None if takes => self.refuse(body, reason, inner),
             None => self.suspects.push((body, reason)),
         }
         None

@@ -213,6 +213,44 @@ async fn bad_series_at_the_front_of_a_lane_cost_no_more_than_themselves() {
     }
 }
 
+/// Scenario: of two lanes one is taken and the other has a 503; then the endpoint refuses everything with 400, and is mended.
+/// Guarantees: what it took before says nothing about what it refuses now: nothing is given up, nothing comes twice.
+#[tokio::test]
+async fn what_was_taken_before_says_nothing_about_what_is_refused_now() {
+    let stage = Arc::new(AtomicUsize::new(0));
+    let now = stage.clone();
+    let first: Mutex<Option<String>> = Mutex::default();
+    let (url, seen) = destination(move |_, samples| match now.load(Ordering::SeqCst) {
+        _ if samples[0].1 == 0.0 => TAKEN,
+        0 => {
+            let mut first = first.lock();
+            match *first.get_or_insert(samples[0].0.clone()) == samples[0].0 {
+                true => TAKEN,
+                false => "503 Service Unavailable\r\n",
+            }
+        }
+        1 => REFUSED,
+        _ => TAKEN,
+    })
+    .await;
+    let exporter = exporter(&url, 2);
+    assert_eq!(exporter.export(&batch(0..200, 0.0)).await, delivered(0));
+    let batch = batch(0..200, 1.0);
+    let verdict = exporter.export(&batch).await;
+    assert!(matches!(verdict, Verdict::Retry { .. }), "{verdict:?}");
+    stage.store(1, Ordering::SeqCst);
+    for _ in 0..2 {
+        let verdict = exporter.export(&batch).await;
+        assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
+    }
+    stage.store(2, Ordering::SeqCst);
+    assert_eq!(exporter.export(&batch).await, delivered(0));
+    assert_eq!(exporter.0.metrics.refused_series.get(), 0);
+    let taken = seen.taken.lock();
+    assert_eq!(taken.len(), 200);
+    assert!(taken.values().all(|values| *values == [0.0, 1.0]));
+}
+
 /// Scenario: two of a hundred series over four lanes are refused, each for a reason of its own; in each version.
 /// Guarantees: what is kept of them is one request of that version, which has just these series and their samples, and says the first reason.
 #[tokio::test]
