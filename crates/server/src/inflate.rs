@@ -233,8 +233,13 @@ fn read_capped(
     }
 }
 
-/// A context that is larger than this after a body is not kept: it has that body's window, up to 8 MiB for each thread, which no budget knows of.
+/// A context that is larger than this has a body's window, up to 8 MiB for each thread, which no budget knows of: it is kept only after
+/// [little content](KEPT_CONTENT_BYTES).
 const KEPT_CONTEXT_BYTES: usize = 1 << 20;
+
+/// A window costs resident memory only as far as content was written into it. Collectors send windows of 4 to 8 MiB with far less content than this:
+/// their requests must not map and unmap a window each.
+const KEPT_CONTENT_BYTES: u64 = 4 << 20;
 
 thread_local! {
     /// One zstd context a thread: setting one up costs more than inflating a small body.
@@ -256,7 +261,13 @@ fn zstd_error(code: zstd_safe::ErrorCode) -> InflateError {
 fn inflate_zstd<'a>(compressed: &[u8], content: Content<'a>) -> Result<Content<'a>, InflateError> {
     ZSTD.with_borrow_mut(|context| {
         let inflated = inflate_zstd_with(context, compressed, content);
-        if context.sizeof() > KEPT_CONTEXT_BYTES {
+        let written = match &inflated {
+            Ok(content) => content.len(),
+            Err(InflateError::Larger(cap)) => *cap,
+            // Nothing says how much came before: as if all.
+            Err(_) => u64::MAX,
+        };
+        if context.sizeof() > KEPT_CONTEXT_BYTES && written > KEPT_CONTENT_BYTES {
             *context = zstd_safe::DCtx::create();
         }
         inflated

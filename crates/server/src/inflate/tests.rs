@@ -53,20 +53,34 @@ fn portable_frames() {
     assert!(!is_portable(Encoding::Snappy, b"x"));
 }
 
-/// Scenario: bodies of unknown size with small and with the largest windows, whole and cut short.
-/// Guarantees: no thread keeps the window of a body that is done.
+/// Scenario: a body of unknown size with the largest window, of little content, twice; of 5 MiB; of little content, cut short; and one with a
+/// small window.
+/// Guarantees: the context stays where little was written into its window; no thread keeps a window that was filled, or of a body that
+/// is not valid.
 #[test]
 fn windows_are_not_kept() {
-    for (log, left) in [(10, 0), (MAX_ZSTD_WINDOW_LOG, 0), (MAX_ZSTD_WINDOW_LOG, 9)] {
+    let with_window = |log, data: &[u8]| {
         let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
         e.window_log(log).unwrap();
-        e.write_all(&text()).unwrap();
-        let body = e.finish().unwrap();
-        let inflated = inflate(Encoding::Zstd, &body[..body.len() - left], 1 << 20, 1 << 20);
-        assert_eq!(inflated.is_ok(), left == 0);
-        let kept = ZSTD.with_borrow(zstd_safe::DCtx::sizeof);
-        assert!(kept <= KEPT_CONTEXT_BYTES, "window of 2^{log}: {kept} bytes");
-    }
+        e.write_all(data).unwrap();
+        e.finish().unwrap()
+    };
+    let after = |body: &[u8], is_whole| {
+        let inflated = inflate(Encoding::Zstd, body, 1 << 20, 8 << 20);
+        assert_eq!(inflated.is_ok(), is_whole);
+        ZSTD.with_borrow(zstd_safe::DCtx::sizeof)
+    };
+    let little = with_window(MAX_ZSTD_WINDOW_LOG, &text());
+    let much = with_window(MAX_ZSTD_WINDOW_LOG, &text().repeat(27)[..5 << 20]);
+    let damaged = &little[..little.len() - 9];
+
+    assert!(after(&with_window(10, &text()), true) <= KEPT_CONTEXT_BYTES);
+    let large = after(&little, true);
+    assert!(large > KEPT_CONTEXT_BYTES, "{large} bytes");
+    assert_eq!(after(&little, true), large);
+    assert!(after(&much, true) <= KEPT_CONTEXT_BYTES);
+    assert_eq!(after(&little, true), large);
+    assert!(after(damaged, false) <= KEPT_CONTEXT_BYTES);
 }
 
 fn samples(data: &[u8]) -> Vec<(Encoding, Vec<u8>, bool)> {
