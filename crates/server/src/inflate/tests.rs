@@ -19,6 +19,11 @@ fn lz4(data: &[u8]) -> Vec<u8> {
 }
 
 /// With all the time there is.
+fn inflate(encoding: Encoding, compressed: &[u8], capacity: u64, cap: u64) -> Result<Vec<u8>, InflateError> {
+    super::inflate(encoding, compressed, capacity, cap, &|| true)
+}
+
+/// With all the time there is.
 fn counted(encoding: Encoding, compressed: &[u8], most: u64) -> Result<u64, InflateError> {
     counted_size(encoding, compressed, most, &|| true)
 }
@@ -203,6 +208,25 @@ fn counting_ends_in_time() {
     }
 }
 
+/// Scenario: gzip members and zstd frames without content, laid end to end; inflating may go on until the third time it asks.
+/// Guarantees: it ends there, though there is never too much content.
+#[test]
+fn inflating_ends_in_time() {
+    let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    e.include_contentsize(false).unwrap();
+    let zstd_unsized = e.finish().unwrap();
+    for (encoding, one) in [(Encoding::Gzip, gzip(&[])), (Encoding::Zstd, zstd_unsized)] {
+        let asked = std::cell::Cell::new(0);
+        let may_go_on = || asked.replace(asked.get() + 1) < 2;
+        let inflated = super::inflate(encoding, &one.repeat(9), 0, 9, &may_go_on);
+        assert_eq!(
+            (inflated, asked.get()),
+            (Err(InflateError::OutOfTime), 3),
+            "{encoding}"
+        );
+    }
+}
+
 /// An LZ4 frame of three blocks.
 fn blocks(info: lz4_flex::frame::FrameInfo) -> Vec<u8> {
     let mut e = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
@@ -291,6 +315,22 @@ fn lz4_blocks_without_content_end_nothing() {
             Ok(expected.len() as u64)
         );
     }
+}
+
+/// Scenario: an LZ4 frame with as many blocks without content in a row as there may be, and one more.
+/// Guarantees: the first inflates; the second is not valid.
+#[test]
+fn lz4_blocks_without_content_are_bounded() {
+    const HEADER_BYTES: usize = 7;
+    let whole = lz4(b"x");
+    let with = |blocks: u32| {
+        let empty = [0, 0, 0, 0x80].repeat(blocks as usize);
+        [&whole[..HEADER_BYTES], &empty, &whole[HEADER_BYTES..]].concat()
+    };
+    let most = with(lz4::MOST_EMPTY_BLOCKS);
+    assert_eq!(inflate(Encoding::Lz4, &most, 9, 9).unwrap(), b"x");
+    let error = counted(Encoding::Lz4, &with(lz4::MOST_EMPTY_BLOCKS + 1), 9).unwrap_err();
+    assert!(error.to_string().contains("without content"), "{error}");
 }
 
 /// Scenario: LZ4 frames without content, as many as a body may have, and one more.
