@@ -239,7 +239,8 @@ fn zstd(c: &mut Criterion<CpuTime>) {
     eprintln!("zstd: {} bytes -> {}", body.len(), packed.len());
     let inflate = || {
         let bytes = body.len() as u64;
-        sluice_server::inflate(Encoding::Zstd, black_box(&packed), bytes, bytes).expect("it was just packed")
+        sluice_server::inflate(Encoding::Zstd, black_box(&packed), bytes, bytes, &|| true)
+            .expect("it was just packed")
     };
     assert!(inflate() == body);
     let mut group = c.benchmark_group("zstd");

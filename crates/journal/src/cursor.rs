@@ -72,6 +72,11 @@ impl Cursor {
         }
     }
 
+    /// Whether what it reads is on disk.
+    pub fn is_durable(&self) -> bool {
+        self.shared.disk.is_some()
+    }
+
     /// Waits until the journal is closed and keeps what is not settled for the next process; one in memory never does.
     pub async fn kept_for_later(&self) {
         match self.shared.disk {

@@ -226,6 +226,30 @@ impl Drop for Place<'_> {
     }
 }
 
+/// What becomes of a batch that others pass by, and what to do; `ends`: how long it is tried.
+fn passed_by_means(ends: Option<Duration>, is_durable: bool) -> String {
+    let (kept, written_out) = match is_durable {
+        true => (
+            " and its segment of the journal",
+            "; sluice journal export writes out what waits",
+        ),
+        false => ("", ""),
+    };
+    let (until, mend) = match ends {
+        Some(time) => (
+            format!("until {time:?} after its first attempt it is tried, and then given up; so long"),
+            "",
+        ),
+        None => (
+            "it is tried for ever, and".to_owned(),
+            ", or set retry_on_failure.max_elapsed_time",
+        ),
+    };
+    format!(
+        "{until} it keeps its place among the requests under way{kept}: mend what refuses it{mend}{written_out}"
+    )
+}
+
 /// One attempt. An exporter that panics has not delivered, and must not take its batch with it.
 async fn attempt_export(exporter: &dyn Exporter, tracked: &Tracked) -> Sent {
     let sent = unless_panicking(async {
@@ -346,7 +370,8 @@ impl Delivery {
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
                     }
-                    if !tracked.to.as_ref().is_some_and(|owner| owner.others_work()) {
+                    let others_work = tracked.to.as_ref().is_some_and(|owner| owner.others_work());
+                    if !others_work {
                         self.window.lock().shrank();
                     }
                     let retries = tracked.tries.retries;
@@ -369,13 +394,14 @@ impl Delivery {
                     }
                     tracked.tries.retries = retries.saturating_add(1);
                     let delivered = *self.delivered.lock();
-                    if tracked.tries.fails(Instant::now(), delivered) {
+                    // Where one of several endpoints is out, what the others take says nothing about a batch of its.
+                    if !others_work && tracked.tries.fails(Instant::now(), delivered) {
+                        let ends = self.settings.retry.max_elapsed_time.filter(|_| !refused);
                         tracing::error!(
                             exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(),
                             first_number = tracked.sources.first().map(|source| source.seq), reason,
-                            "a batch fails again and again while others are delivered; it is tried for ever, and keeps its place among the requests \
-                             under way and its segment of the journal: mend what refuses it, or set retry_on_failure.max_elapsed_time; \
-                             sluice journal export writes out what waits"
+                            "a batch fails again and again while others are delivered; {}",
+                            passed_by_means(ends, self.cursor.is_durable())
                         );
                     }
                     let wait = async {

@@ -41,7 +41,7 @@ const GUESSED_RATIO: u64 = 8;
 const LARGEST_GUESS: u64 = 8 << 20;
 const LARGEST_GUESS_PART: u64 = 16;
 
-/// Counting what a body holds has so long, however little of its patience the request has left: it is work, and no wait.
+/// Inflating a body, and counting what it holds, has so long, however little of its patience the request has left: it is work, and no wait.
 const LEAST_COUNTING: Duration = Duration::from_secs(1);
 
 /// Spare capacity above one part in this many of a body is given back rather than kept and charged.
@@ -210,7 +210,9 @@ async fn finish(
     let mut cap = guess;
     let mut is_counted = false;
     loop {
-        match heavy(raw.len().max(cap as usize), || inflate(encoding, &raw, cap, cap)).await {
+        let time = visit.patience().max(LEAST_COUNTING);
+        let work = || inflate(encoding, &raw, cap, cap, &until_over(time));
+        match heavy(work_bytes(encoding, raw.len().max(cap as usize)), work).await {
             Ok(mut body) => {
                 let kept = keep_frame && is_portable(encoding, &raw);
                 // What is not kept goes here, with its permit.
@@ -261,9 +263,28 @@ async fn finish(
                 visit.take_turn(cap).await;
                 room = visit.reserve(cap).await?;
             }
+            Err(InflateError::OutOfTime) => {
+                let message =
+                    "inflating the body took too long; retry later, or send it in fewer members or frames";
+                return Err(visit.gate().busy(raw.len() as u64, message.into(), "memory"));
+            }
             Err(error) => return Err(Refusal::Broken(error.to_string())),
         }
     }
+}
+
+/// What inflating `bytes` bytes is as work: each LZ4 frame has its decoder zero megabytes, however small it is.
+fn work_bytes(encoding: Encoding, bytes: usize) -> usize {
+    match encoding {
+        Encoding::Lz4 => bytes.max(HEAVY_BYTES),
+        _ => bytes,
+    }
+}
+
+/// Whether `time` is not over, which begins now.
+fn until_over(time: Duration) -> impl Fn() -> bool {
+    let give_up = Instant::now() + time;
+    move || Instant::now() < give_up
 }
 
 /// Counts what a body holds, in its turn, and refuses it when it would wait too long for that, or take longer than the request's patience and `least`:
@@ -276,9 +297,11 @@ async fn count(
     visit: &mut Visit<'_>,
 ) -> Result<Result<u64, InflateError>, Refusal> {
     visit.take_turn(most).await;
-    let give_up = Instant::now() + visit.patience().max(least);
-    let may_go_on = || Instant::now() < give_up;
-    let counted = heavy(most as usize, || counted_size(encoding, raw, most, &may_go_on));
+    let time = visit.patience().max(least);
+    // Its time begins with its work, not while it waits for a place.
+    let counted = heavy(work_bytes(encoding, most as usize), || {
+        counted_size(encoding, raw, most, &until_over(time))
+    });
     let message = match visit.within_patience(counted).await {
         Some(Err(InflateError::OutOfTime)) => {
             "the body does not say how large it is, and counting took too long; retry later, or send its size"

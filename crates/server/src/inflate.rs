@@ -33,8 +33,8 @@ pub enum InflateError {
         /// What the decoder says.
         cause: String,
     },
-    /// It was not counted to its end in the time there was.
-    #[error("what the body holds could not be counted in time")]
+    /// It was not inflated, or counted, to its end in the time there was.
+    #[error("the body could not be inflated in time")]
     OutOfTime,
 }
 
@@ -43,7 +43,8 @@ fn corrupt(encoding: Encoding) -> impl Fn(String) -> InflateError {
 }
 
 /// Inflates all of `compressed` into one buffer that starts at `capacity` bytes and never grows
-/// beyond `cap`.
+/// beyond `cap`. Of the forms that can go on for long without content, many members or frames in one body, it asks before each whether it
+/// `may_go_on`.
 ///
 /// # Errors
 /// [`InflateError`].
@@ -52,18 +53,18 @@ pub fn inflate(
     compressed: &[u8],
     capacity: u64,
     cap: u64,
+    may_go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<u8>, InflateError> {
     let bad = corrupt(encoding);
+    let content = || Content::kept(capacity, cap, may_go_on);
     match encoding {
         Encoding::Identity => Ok(compressed.to_vec()),
         Encoding::Zstd => match zstd_size(compressed)? {
             Some(size) if size > cap => Err(InflateError::Larger(cap)),
             Some(size) => inflate_sized_zstd(compressed, size),
-            None => Ok(inflate_zstd(compressed, Content::kept(capacity, cap))?.bytes),
+            None => Ok(inflate_zstd(compressed, content())?.bytes),
         },
-        Encoding::Gzip | Encoding::Zlib => {
-            Ok(inflate_deflate(compressed, Content::kept(capacity, cap), encoding)?.bytes)
-        }
+        Encoding::Gzip | Encoding::Zlib => Ok(inflate_deflate(compressed, content(), encoding)?.bytes),
         Encoding::Snappy if compressed.starts_with(SNAPPY_STREAM) => {
             read_capped(snap::read::FrameDecoder::new(compressed), encoding, capacity, cap)
         }
@@ -146,7 +147,7 @@ struct Content<'a> {
     cap: u64,
     /// Bytes that were counted and let go; `None` where all are kept.
     gone: Option<u64>,
-    /// Asked by who counts.
+    /// Asked before each piece.
     may_go_on: &'a dyn Fn() -> bool,
     /// Where `bytes` is as large as it may be: the first byte that is too many. A full buffer is not too small yet, for
     /// an empty frame may follow.
@@ -154,12 +155,12 @@ struct Content<'a> {
 }
 
 impl<'a> Content<'a> {
-    fn kept(capacity: u64, cap: u64) -> Self {
+    fn kept(capacity: u64, cap: u64, may_go_on: &'a dyn Fn() -> bool) -> Self {
         Self {
             bytes: Vec::with_capacity(capacity.clamp(1, cap.max(1)) as usize),
             cap,
             gone: None,
-            may_go_on: &|| true,
+            may_go_on,
             beyond: None,
         }
     }
@@ -233,8 +234,13 @@ fn read_capped(
     }
 }
 
-/// A context that is larger than this after a body is not kept: it has that body's window, up to 8 MiB for each thread, which no budget knows of.
+/// A context that is larger than this has a body's window, up to 8 MiB for each thread, which no budget knows of: it is kept only after
+/// [little content](KEPT_CONTENT_BYTES).
 const KEPT_CONTEXT_BYTES: usize = 1 << 20;
+
+/// A window costs resident memory only as far as content was written into it. Collectors send windows of 4 to 8 MiB with far less content than this:
+/// their requests must not map and unmap a window each.
+const KEPT_CONTENT_BYTES: u64 = 4 << 20;
 
 thread_local! {
     /// One zstd context a thread: setting one up costs more than inflating a small body.
@@ -256,7 +262,13 @@ fn zstd_error(code: zstd_safe::ErrorCode) -> InflateError {
 fn inflate_zstd<'a>(compressed: &[u8], content: Content<'a>) -> Result<Content<'a>, InflateError> {
     ZSTD.with_borrow_mut(|context| {
         let inflated = inflate_zstd_with(context, compressed, content);
-        if context.sizeof() > KEPT_CONTEXT_BYTES {
+        let written = match &inflated {
+            Ok(content) => content.len(),
+            Err(InflateError::Larger(cap)) => *cap,
+            // Nothing says how much came before: as if all.
+            Err(_) => u64::MAX,
+        };
+        if context.sizeof() > KEPT_CONTEXT_BYTES && written > KEPT_CONTENT_BYTES {
             *context = zstd_safe::DCtx::create();
         }
         inflated

@@ -63,7 +63,7 @@ struct Shared {
     sampler: Mutex<Sampler>,
     out: Mutex<Box<dyn Write + Send>>,
     has_failed: AtomicBool,
-    /// A write has taken too long, and no write has ended since.
+    /// A write has taken too long. It may have ended just before this was set, so that it says nothing when none is under way.
     is_stalled: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl DebugExporter {
 
 impl Exporter for DebugExporter {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
-        let is_stalled = self.shared.is_stalled.load(Ordering::Relaxed);
+        let is_stalled = self.shared.is_stalled.load(Ordering::Relaxed) && self.shared.out.is_locked();
         let is_written = self.shared.sampler.lock().takes(Instant::now()) && !is_stalled;
         let work = is_written.then(|| (Arc::clone(&self.shared), batch.clone()));
         Box::pin(async move {

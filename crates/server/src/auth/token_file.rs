@@ -1,6 +1,8 @@
 //! Tokens that are kept in a file.
 
+use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -12,18 +14,29 @@ use tokio::time::Instant;
 const LOOKED_AT_EVERY: Duration = Duration::from_secs(1);
 
 /// Tokens, one a line, that are read again when the file changes.
-#[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
     tokens: ArcSwap<Vec<String>>,
     looked: Mutex<Looked>,
 }
 
-#[derive(Debug)]
 struct Looked {
     at: Instant,
-    /// When it was written, and its size; `None`: it could not be read.
-    stamp: Option<(SystemTime, u64)>,
+    /// `None`: it could not be read.
+    stamp: Option<Stamp>,
+}
+
+/// When it was written, its size and its inode: one that takes another's place may be as large and as old.
+type Stamp = (SystemTime, u64, u64);
+
+/// Without the tokens.
+impl fmt::Debug for TokenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenFile")
+            .field("path", &self.path)
+            .field("tokens", &self.tokens.load().len())
+            .finish()
+    }
 }
 
 impl TokenFile {
@@ -92,9 +105,9 @@ impl TokenFile {
     }
 }
 
-fn stamp(path: &Path) -> io::Result<(SystemTime, u64)> {
+fn stamp(path: &Path) -> io::Result<Stamp> {
     let metadata = std::fs::metadata(path)?;
-    Ok((metadata.modified()?, metadata.len()))
+    Ok((metadata.modified()?, metadata.len(), metadata.ino()))
 }
 
 /// An empty line is no token.

@@ -10,6 +10,10 @@ use lz4_flex::frame::FrameDecoder;
 /// Frames of one body at most, those aside that are skipped: one of 17 bytes has its decoder zero 4 MB, and clients send one.
 pub(super) const MOST_FRAMES: u32 = 16;
 
+/// Blocks without content in a row at most: writers leave one where they flush twice, and a body of 64 MiB has room for millions, which are one
+/// read.
+pub(super) const MOST_EMPTY_BLOCKS: u32 = 1024;
+
 const MAGIC: u32 = 0x184d_2204;
 
 /// Frames that begin with one of these are for others, and skipped.
@@ -32,6 +36,8 @@ pub(super) struct Frames<'a> {
     rest: &'a [u8],
     decoder: Option<FrameDecoder<&'a [u8]>>,
     frames: u32,
+    /// Since the last content.
+    empty_blocks: u32,
 }
 
 impl<'a> Frames<'a> {
@@ -40,6 +46,7 @@ impl<'a> Frames<'a> {
             rest: body,
             decoder: None,
             frames: 0,
+            empty_blocks: 0,
         }
     }
 
@@ -71,10 +78,17 @@ impl Read for Frames<'_> {
             if let Some(decoder) = &mut self.decoder {
                 let read = decoder.read(buffer)?;
                 if read > 0 || buffer.is_empty() {
+                    self.empty_blocks = 0;
                     return Ok(read);
                 }
                 if !decoder.get_ref().is_empty() {
                     // A block without content.
+                    self.empty_blocks += 1;
+                    if self.empty_blocks > MOST_EMPTY_BLOCKS {
+                        return Err(Error::other(format!(
+                            "more than {MOST_EMPTY_BLOCKS} blocks without content in a row"
+                        )));
+                    }
                     continue;
                 }
             }

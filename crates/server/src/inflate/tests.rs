@@ -19,6 +19,11 @@ fn lz4(data: &[u8]) -> Vec<u8> {
 }
 
 /// With all the time there is.
+fn inflate(encoding: Encoding, compressed: &[u8], capacity: u64, cap: u64) -> Result<Vec<u8>, InflateError> {
+    super::inflate(encoding, compressed, capacity, cap, &|| true)
+}
+
+/// With all the time there is.
 fn counted(encoding: Encoding, compressed: &[u8], most: u64) -> Result<u64, InflateError> {
     counted_size(encoding, compressed, most, &|| true)
 }
@@ -53,20 +58,34 @@ fn portable_frames() {
     assert!(!is_portable(Encoding::Snappy, b"x"));
 }
 
-/// Scenario: bodies of unknown size with small and with the largest windows, whole and cut short.
-/// Guarantees: no thread keeps the window of a body that is done.
+/// Scenario: a body of unknown size with the largest window, of little content, twice; of 5 MiB; of little content, cut short; and one with a
+/// small window.
+/// Guarantees: the context stays where little was written into its window; no thread keeps a window that was filled, or of a body that
+/// is not valid.
 #[test]
 fn windows_are_not_kept() {
-    for (log, left) in [(10, 0), (MAX_ZSTD_WINDOW_LOG, 0), (MAX_ZSTD_WINDOW_LOG, 9)] {
+    let with_window = |log, data: &[u8]| {
         let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
         e.window_log(log).unwrap();
-        e.write_all(&text()).unwrap();
-        let body = e.finish().unwrap();
-        let inflated = inflate(Encoding::Zstd, &body[..body.len() - left], 1 << 20, 1 << 20);
-        assert_eq!(inflated.is_ok(), left == 0);
-        let kept = ZSTD.with_borrow(zstd_safe::DCtx::sizeof);
-        assert!(kept <= KEPT_CONTEXT_BYTES, "window of 2^{log}: {kept} bytes");
-    }
+        e.write_all(data).unwrap();
+        e.finish().unwrap()
+    };
+    let after = |body: &[u8], is_whole| {
+        let inflated = inflate(Encoding::Zstd, body, 1 << 20, 8 << 20);
+        assert_eq!(inflated.is_ok(), is_whole);
+        ZSTD.with_borrow(zstd_safe::DCtx::sizeof)
+    };
+    let little = with_window(MAX_ZSTD_WINDOW_LOG, &text());
+    let much = with_window(MAX_ZSTD_WINDOW_LOG, &text().repeat(27)[..5 << 20]);
+    let damaged = &little[..little.len() - 9];
+
+    assert!(after(&with_window(10, &text()), true) <= KEPT_CONTEXT_BYTES);
+    let large = after(&little, true);
+    assert!(large > KEPT_CONTEXT_BYTES, "{large} bytes");
+    assert_eq!(after(&little, true), large);
+    assert!(after(&much, true) <= KEPT_CONTEXT_BYTES);
+    assert_eq!(after(&little, true), large);
+    assert!(after(damaged, false) <= KEPT_CONTEXT_BYTES);
 }
 
 fn samples(data: &[u8]) -> Vec<(Encoding, Vec<u8>, bool)> {
@@ -189,6 +208,25 @@ fn counting_ends_in_time() {
     }
 }
 
+/// Scenario: gzip members and zstd frames without content, laid end to end; inflating may go on until the third time it asks.
+/// Guarantees: it ends there, though there is never too much content.
+#[test]
+fn inflating_ends_in_time() {
+    let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    e.include_contentsize(false).unwrap();
+    let zstd_unsized = e.finish().unwrap();
+    for (encoding, one) in [(Encoding::Gzip, gzip(&[])), (Encoding::Zstd, zstd_unsized)] {
+        let asked = std::cell::Cell::new(0);
+        let may_go_on = || asked.replace(asked.get() + 1) < 2;
+        let inflated = super::inflate(encoding, &one.repeat(9), 0, 9, &may_go_on);
+        assert_eq!(
+            (inflated, asked.get()),
+            (Err(InflateError::OutOfTime), 3),
+            "{encoding}"
+        );
+    }
+}
+
 /// An LZ4 frame of three blocks.
 fn blocks(info: lz4_flex::frame::FrameInfo) -> Vec<u8> {
     let mut e = lz4_flex::frame::FrameEncoder::with_frame_info(info, Vec::new());
@@ -277,6 +315,22 @@ fn lz4_blocks_without_content_end_nothing() {
             Ok(expected.len() as u64)
         );
     }
+}
+
+/// Scenario: an LZ4 frame with as many blocks without content in a row as there may be, and one more.
+/// Guarantees: the first inflates; the second is not valid.
+#[test]
+fn lz4_blocks_without_content_are_bounded() {
+    const HEADER_BYTES: usize = 7;
+    let whole = lz4(b"x");
+    let with = |blocks: u32| {
+        let empty = [0, 0, 0, 0x80].repeat(blocks as usize);
+        [&whole[..HEADER_BYTES], &empty, &whole[HEADER_BYTES..]].concat()
+    };
+    let most = with(lz4::MOST_EMPTY_BLOCKS);
+    assert_eq!(inflate(Encoding::Lz4, &most, 9, 9).unwrap(), b"x");
+    let error = counted(Encoding::Lz4, &with(lz4::MOST_EMPTY_BLOCKS + 1), 9).unwrap_err();
+    assert!(error.to_string().contains("without content"), "{error}");
 }
 
 /// Scenario: LZ4 frames without content, as many as a body may have, and one more.

@@ -246,3 +246,22 @@ async fn an_output_that_stands_still_holds_up_nothing() {
     export().await.expect("it is written");
     assert_eq!((asked.try_recv(), asked.try_recv().is_err()), (Ok(bytes), true));
 }
+
+/// Scenario: a write ends just before its time is over, so that the output is called stalled after it.
+/// Guarantees: the next batch is written.
+#[tokio::test]
+async fn a_write_that_ends_in_its_last_moment_silences_nothing() {
+    let (ask, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel();
+    let options = DebugExporterOptions {
+        verbosity: Verbosity::Basic,
+        sampling_initial: 100,
+        sampling_thereafter: 1,
+    };
+    let exporter = DebugExporter::new(options, Box::new(Stalling { asked: ask, goes_on }));
+    exporter.shared.is_stalled.store(true, Ordering::Relaxed);
+    go_on.send(()).expect("the output is there");
+    exporter.export(&spans()).await;
+    assert!(asked.try_recv().is_ok());
+    assert!(!exporter.shared.is_stalled.load(Ordering::Relaxed));
+}
