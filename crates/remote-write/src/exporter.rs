@@ -292,10 +292,19 @@ impl RemoteWriteExporter {
             inner.encode_again(pending).await;
             return Verdict::PayloadFault { reason };
         }
+        let took_of_batch =
+            |shard: usize, lane: &Lane| inner.shard_of(lane.number()) == shard && lane.took_any();
         for (mut lane, reason) in hopeless {
-            // What other endpoints take says nothing about this one, nor what this one took before.
-            lane.take_back();
-            worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
+            let shard = inner.shard_of(lane.number());
+            // What other endpoints take says nothing about this one. What it took of this batch before says nothing about now, but not for ever.
+            let took = lane.took_any() || pending.lanes.iter().any(|lane| took_of_batch(shard, lane));
+            match lane.is_beyond_doubt() && took {
+                true => lane.took(inner),
+                false => {
+                    lane.take_back();
+                    worst = LaneEnd::worse(worst, Some(LaneEnd::Hold { reason }));
+                }
+            }
             pending.lanes.push(lane);
         }
         let Some(end) = worst else {

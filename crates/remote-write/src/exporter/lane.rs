@@ -28,6 +28,10 @@ const CUT_INTERVAL: Duration = Duration::from_millis(50);
 /// single series of a million, and once more.
 const MAX_CUTS_IN_VAIN: u32 = 24;
 
+/// Attempts in which each series that a lane has left is refused by itself, by an endpoint that takes nothing else meanwhile: beyond so many it is taken for
+/// the series' fault, or what is behind them would wait for ever. Probes come 5, 10 and 20 s apart.
+const MAX_HOLDS: u32 = 3;
+
 /// What a lane has to send of a batch.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -44,6 +48,8 @@ pub(super) struct Lane {
     noes: u32,
     /// Series refused while nothing has been taken yet: what is wrong may not be with them.
     suspects: Vec<(Body, String)>,
+    /// How often nothing but suspects was left at the end of an attempt.
+    holds: u32,
 }
 
 #[derive(Debug)]
@@ -144,7 +150,14 @@ impl Lane {
             took_any: false,
             noes: 0,
             suspects: Vec::new(),
+            holds: 0,
         }
+    }
+
+    /// Whether all that is left has been refused by itself in more than [`MAX_HOLDS`] attempts; this was one of them.
+    pub fn is_beyond_doubt(&mut self) -> bool {
+        self.holds += u32::from(self.work.is_empty());
+        self.work.is_empty() && self.holds > MAX_HOLDS
     }
 
     /// Samples that have not been taken, and never will be.

@@ -251,6 +251,46 @@ async fn what_was_taken_before_says_nothing_about_what_is_refused_now() {
     assert!(taken.values().all(|values| *values == [0.0, 1.0]));
 }
 
+/// Scenario: of two lanes of a small batch one is taken and the other has a 503; then every series that is left is refused, whatever comes.
+/// Guarantees: the batch is held for some attempts, and then those series are given up and counted: what is behind them does not wait for ever.
+#[tokio::test]
+async fn bad_series_that_are_all_that_is_left_hold_nothing_for_ever() {
+    let first: Mutex<Option<String>> = Mutex::default();
+    let requests = AtomicUsize::new(0);
+    let (url, seen) = destination(move |_, samples| {
+        let mut first = first.lock();
+        match *first.get_or_insert(samples[0].0.clone()) == samples[0].0 {
+            _ if samples[0].1 == 0.0 => {
+                *first = None;
+                TAKEN
+            }
+            true => TAKEN,
+            false if requests.fetch_add(1, Ordering::SeqCst) == 0 => "503 Service Unavailable\r\n",
+            false => REFUSED,
+        }
+    })
+    .await;
+    let exporter = exporter(&url, 2);
+    assert_eq!(exporter.export(&batch(0..20, 0.0)).await, delivered(0));
+    let batch = batch(0..20, 1.0);
+    let verdict = exporter.export(&batch).await;
+    assert!(matches!(verdict, Verdict::Retry { .. }), "{verdict:?}");
+    for _ in 0..3 {
+        let verdict = exporter.export(&batch).await;
+        assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
+    }
+    let good = seen
+        .taken
+        .lock()
+        .values()
+        .filter(|values| values.len() == 2)
+        .count();
+    assert_eq!(
+        in_part(exporter.export(&batch).await),
+        delivered(20 - good as u64)
+    );
+}
+
 /// Scenario: two of a hundred series over four lanes are refused, each for a reason of its own; in each version.
 /// Guarantees: what is kept of them is one request of that version, which has just these series and their samples, and says the first reason.
 #[tokio::test]
