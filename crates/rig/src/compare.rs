@@ -24,7 +24,7 @@ use crate::load::{Encoding, Protocol};
 use crate::units;
 use machine::Machine;
 use measure::Bench;
-use peer::{Found, Peer, Ports};
+use peer::{Found, NoCommand, Peer, Ports};
 use process::Cgroups;
 use report::{Report, Sample, Work};
 use scenario::{DEFAULT, Mode, Placement, SCENARIOS, Scenario};
@@ -359,9 +359,12 @@ fn remarks(peers: &[Peer]) -> Vec<(String, String)> {
 }
 
 fn sample(bench: &Bench, peer: &Peer, scenario: &Scenario, mode: Mode, repeat: u32) -> Sample {
-    let command = bench.command(peer, scenario, mode);
-    let not_its_work = command.is_err();
-    let (figures, error) = match command.and_then(|command| bench.measure(peer, &command, scenario, mode)) {
+    let (measured, not_its_work) = match bench.command(peer, scenario, mode) {
+        Ok(command) => (bench.measure(peer, &command, scenario, mode), false),
+        Err(NoCommand::NotItsWork(why)) => (Err(why), true),
+        Err(NoCommand::Failed(error)) => (Err(error), false),
+    };
+    let (figures, error) = match measured {
         Ok(figures) => (Some(figures), None),
         Err(error) => (None, Some(error)),
     };

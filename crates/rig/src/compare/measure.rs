@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::machine;
-use super::peer::{Peer, Ports};
+use super::peer::{NoCommand, Peer, Ports};
 use super::process::{Cgroups, Process, listens};
 use super::scenario::{Mode, Placement, Scenario};
 use crate::account::AccountReport;
@@ -107,13 +107,13 @@ impl Figures {
 }
 
 impl Bench {
-    /// How a gateway is started; an error says why it does not do this work.
+    /// How a gateway is started.
     pub(crate) fn command(
         &self,
         peer: &Peer,
         scenario: &Scenario,
         mode: Mode,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, NoCommand> {
         let threads = Placement::of(mode, &self.cores).gateway.len();
         peer.command(scenario, self.ports, threads, &self.configurations, &self.out)
     }
@@ -166,15 +166,10 @@ impl Bench {
 
         let (cpu, busy, sink_cpu) = (gateway.cpu(), machine::busy(), sink.cpu());
         let (load, load_cpu) = self.load(peer, scenario, mode, self.duration, 0, &placement)?;
-        if !gateway.is_alive() {
-            return Err(format!(
-                "{} ended during the load: {}",
-                peer.name,
-                gateway.last_words()
-            ));
-        }
+        must_be_alive(&mut gateway, "during the load")?;
         let load_end = control::stats(&control)?.now_millis;
         let done = self.drain(&control, name, &gateway)?;
+        must_be_alive(&mut gateway, "after the load")?;
         let measured = (gateway.cpu() + sink.cpu()).saturating_sub(cpu + sink_cpu) + load_cpu;
         let others = machine::busy().saturating_sub(busy).saturating_sub(measured);
         let cpu_seconds = done.gateway_cpu.saturating_sub(cpu).as_secs_f64();
@@ -345,6 +340,15 @@ impl Bench {
     }
 }
 
+/// Whether or not everything arrived: a gateway that ends unasked is at fault.
+fn must_be_alive(gateway: &mut Process, when: &str) -> Result<(), String> {
+    if gateway.is_alive() {
+        return Ok(());
+    }
+    let (name, last_words) = (gateway.name(), gateway.last_words());
+    Err(format!("{name} ended {when}: {last_words}"))
+}
+
 struct Drained {
     stats: Stats,
     account: AccountReport,
@@ -439,5 +443,28 @@ mod tests {
         assert!(!at("").contains(&"--path".into()));
         let elsewhere = ["--path", "/opentelemetry/v1/metrics"].map(String::from);
         assert!(at(&elsewhere[1]).windows(2).any(|pair| pair == elsewhere));
+    }
+
+    /// Scenario: a gateway that runs, and one that has ended by itself, with success and with a last word.
+    /// Guarantees: only the second is a fault, which says when and what it said, whatever its exit status.
+    #[test]
+    fn a_gateway_that_ended_is_at_fault() {
+        let directory = std::env::temp_dir().join(format!("sluice-rig-ended-{}", std::process::id()));
+        let directory = prepare(&directory).unwrap();
+        let start = |name: &str, script: &str| {
+            let command = ["/bin/sh", "-c", script].map(String::from);
+            Process::start(name, &command, &[], &[0], None, &directory.join(name)).unwrap()
+        };
+        let mut running = start("running", "exec sleep 1000");
+        assert_eq!(must_be_alive(&mut running, "after the load"), Ok(()));
+        let mut ended = start("ended", "echo enough for today");
+        while ended.is_alive() {
+            std::thread::yield_now();
+        }
+        assert_eq!(
+            must_be_alive(&mut ended, "after the load").unwrap_err(),
+            "ended ended after the load: enough for today"
+        );
+        fs::remove_dir_all(&directory).unwrap();
     }
 }

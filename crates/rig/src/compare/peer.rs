@@ -170,9 +170,17 @@ fn locate(kind: &Kind, path: Option<&str>) -> Result<PathBuf, String> {
         })
 }
 
+/// Why there is no command.
+#[derive(Debug, PartialEq)]
+pub(crate) enum NoCommand {
+    /// The gateway does not do this work, and why: no fault of it.
+    NotItsWork(String),
+    /// It does, and something is wrong here.
+    Failed(String),
+}
+
 impl Peer {
-    /// The command line for a scenario, with the configuration written to `out`; an error says why this
-    /// gateway does not do this work.
+    /// The command line for a scenario, with the configuration written to `out`.
     pub(crate) fn command(
         &self,
         scenario: &Scenario,
@@ -180,7 +188,8 @@ impl Peer {
         threads: usize,
         configurations: &Path,
         out: &Path,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, NoCommand> {
+        let not_its_work = |why| Err(NoCommand::NotItsWork(why));
         let Kind {
             configured,
             path,
@@ -190,7 +199,7 @@ impl Peer {
         let works = scenario.configurations();
         let signal = scenario.signal;
         if !path.is_empty() && !path.ends_with(signal.http_path()) {
-            return Err(format!("{} does not take {signal}", self.name));
+            return not_its_work(format!("{} does not take {signal}", self.name));
         }
         let scratch = out.join(format!("{}-scratch", self.name));
         let values = Values {
@@ -209,11 +218,11 @@ impl Peer {
                 .split(',')
                 .any(|can| works.iter().any(|work| can == work))
             {
-                return Err(format!("{} does only {configured}", self.name));
+                return not_its_work(format!("{} does only {configured}", self.name));
             }
             // It sends on what it is sent: compressed again, that is nothing a destination reads.
             if scenario.encoding != Encoding::Identity || scenario.protocol == Protocol::Json {
-                return Err(format!("{} takes plain protobuf only", self.name));
+                return not_its_work(format!("{} takes plain protobuf only", self.name));
             }
         } else {
             let mut candidates = Vec::new();
@@ -222,25 +231,24 @@ impl Peer {
                     candidates.push(configurations.join(format!("{name}-{work}.{extension}")));
                 }
             }
-            let source = candidates
-                .iter()
-                .find(|path| path.is_file())
-                .unwrap_or(&candidates[0]);
+            let Some(source) = candidates.iter().find(|path| path.is_file()) else {
+                return not_its_work(format!("no configuration {}", candidates[0].display()));
+            };
             let text = std::fs::read_to_string(source)
-                .map_err(|error| format!("no configuration {}: {error}", source.display()))?;
+                .map_err(|error| NoCommand::Failed(format!("cannot read {}: {error}", source.display())))?;
             if extension == COMMAND_LINE {
                 arguments.extend(command_line(&text));
             } else {
                 needs_scratch = text.contains("@SCRATCH@");
                 let target = out.join(format!("{}-{}.{extension}", self.name, works[0]));
                 std::fs::write(&target, values.put_into_file(&text))
-                    .map_err(|error| format!("cannot write {}: {error}", target.display()))?;
+                    .map_err(|error| NoCommand::Failed(format!("cannot write {}: {error}", target.display())))?;
                 config = target.display().to_string();
             }
         }
         arguments.extend(self.arguments.iter().cloned());
         if needs_scratch || arguments.iter().any(|argument| argument.contains("{scratch}")) {
-            make_empty(&scratch)?;
+            make_empty(&scratch).map_err(NoCommand::Failed)?;
         }
         let arguments = arguments.iter();
         let arguments = arguments.map(|argument| values.put_into(argument).replace("{config}", &config));
@@ -414,7 +422,7 @@ mod tests {
 
     /// Scenario: a gateway that is given its command line by a file, and leaves something in its directory.
     /// Guarantees: its arguments follow those of the table, without comments; its directory is empty when it
-    /// is started again; a signal that it does not take is named.
+    /// is started again, and where that cannot be made, it is no work that it does not do; a signal that it does not take is named.
     #[test]
     fn a_command_line_comes_from_a_file() {
         let out = scratch("command-line");
@@ -442,8 +450,12 @@ mod tests {
         assert_eq!(
             peer.command(scenario("logs-none"), PORTS, 2, &out, &out)
                 .unwrap_err(),
-            "agent-new does not take logs"
+            NoCommand::NotItsWork("agent-new does not take logs".into())
         );
+        // What is wrong here is not taken for work that it does not do.
+        std::fs::remove_dir_all(&data).unwrap();
+        std::fs::write(&data, "not a directory").unwrap();
+        assert!(matches!(command(), Err(NoCommand::Failed(_))));
         std::fs::remove_dir_all(&out).unwrap();
     }
 
