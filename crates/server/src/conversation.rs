@@ -34,6 +34,11 @@ const H1_BUFFER_BYTES: usize = 256 << 10;
 /// but an ordinary request passes without waiting for a window update.
 pub(crate) const H2_STREAM_WINDOW: u32 = 256 << 10;
 
+/// The largest frame that an h2 client may send, if it makes use of that: h2's least, 16 KiB, has an ordinary body cut into
+/// seven frames, each read and handed on by itself. It is part of the stream's window, so that no more is held; but a body
+/// arrives in pieces of a frame, and more would make a slow one look like a stalled one.
+const H2_FRAME_BYTES: u32 = 64 << 10;
+
 /// What a connection may hold of a body beside the buffer that it is gathered in, whichever protocol.
 pub(crate) const READ_AHEAD_BYTES: u64 = H2_STREAM_WINDOW as u64;
 const _: () = assert!(READ_AHEAD_BYTES == H1_BUFFER_BYTES as u64);
@@ -176,6 +181,7 @@ fn h2(settings: &ConnectionSettings) -> http2::Builder<TokioExecutor> {
     builder
         .timer(TokioTimer::new())
         .initial_stream_window_size(H2_STREAM_WINDOW)
+        .max_frame_size(H2_FRAME_BYTES)
         // All streams at once: a stream that waits for admission never stalls the others.
         .initial_connection_window_size(H2_STREAM_WINDOW.saturating_mul(settings.max_concurrent_streams).min(H2_MAX_WINDOW))
         .max_concurrent_streams(settings.max_concurrent_streams)
