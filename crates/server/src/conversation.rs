@@ -7,7 +7,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{HttpService, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -26,6 +26,7 @@ use crate::activity::{Activity, Judgement, PARK_AFTER, Watched};
 use crate::connection::{ConnectionSettings, Peer, Serve};
 use crate::inline::Inline;
 use crate::reply::ReplyBody;
+use crate::streams::{Streams, WithStream};
 
 /// The largest h1 read buffer. A request body is read through it in as few reads as the kernel allows.
 const H1_BUFFER_BYTES: usize = 256 << 10;
@@ -69,14 +70,14 @@ where
     }
 }
 
-impl<IO, S> Connection for http2::Connection<TokioIo<Watched<IO>>, S, TokioExecutor>
+impl<IO, S> Connection for WithStream<Pin<Box<http2::Connection<TokioIo<Watched<IO>>, S, Streams>>>>
 where
     IO: AsyncRead + AsyncWrite + Unpin + 'static,
     S: HttpService<Incoming, ResBody = ReplyBody, Error = Infallible>,
     S::Future: Send + 'static,
 {
     fn wind_up(self: Pin<&mut Self>) {
-        self.graceful_shutdown();
+        self.get_mut().connection().as_mut().graceful_shutdown();
     }
 }
 
@@ -136,8 +137,11 @@ pub(crate) async fn converse<IO, S>(
         return;
     };
     if is_h2 {
-        let connection = pin!(h2(settings).serve_connection(TokioIo::new(socket), service));
-        conversation.attend(connection).await;
+        let streams = Streams::default();
+        let connection =
+            Box::pin(h2(settings, streams.clone()).serve_connection(TokioIo::new(socket), service));
+        let mut connection = WithStream::new(connection, streams);
+        conversation.attend(Pin::new(&mut connection)).await;
         return;
     }
     let h1 = h1();
@@ -176,8 +180,8 @@ fn h1() -> http1::Builder {
     builder
 }
 
-fn h2(settings: &ConnectionSettings) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn h2(settings: &ConnectionSettings, streams: Streams) -> http2::Builder<Streams> {
+    let mut builder = http2::Builder::new(streams);
     builder
         .timer(TokioTimer::new())
         .initial_stream_window_size(H2_STREAM_WINDOW)

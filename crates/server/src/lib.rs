@@ -18,6 +18,7 @@ mod intake_gate;
 mod refusal;
 mod reply;
 mod shed;
+mod streams;
 mod tenancy;
 mod tls;
 mod turns;
