@@ -570,27 +570,5 @@ impl<F: Future + Unpin> NowOrPending for F {
     }
 }
 
-/// How much of a refused HTTP/1.1 body is read and thrown away, so that the client reads the answer
-/// instead of a reset, and for how long.
-const DRAIN_BYTES: u64 = 16 << 20;
-pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(5);
-
-/// Reads and discards what is left of a refused body, in the background, within bounds.
-pub fn drain(mut body: hyper::body::Incoming) {
-    if body.is_end_stream() {
-        return;
-    }
-    tokio::spawn(tokio::time::timeout(DRAIN_TIME, async move {
-        let mut left = DRAIN_BYTES;
-        while let Some(Ok(frame)) = body.frame().await {
-            let len = frame.data_ref().map_or(0, |data| data.len() as u64);
-            left = left.saturating_sub(len);
-            if left == 0 {
-                return;
-            }
-        }
-    }));
-}
-
 #[cfg(test)]
 mod tests;
