@@ -27,4 +27,11 @@ plant "a dead letter is settled and not kept" delivery/settle.rs \
 plant "a piece settles the whole payload" delivery/settle.rs \
   'delivered: part.items - here,' \
   'delivered: source.payload.items - here,'
+plant "a batch that waits for another attempt counts as a request" delivery.rs \
+  'self.note_failure(&mut tracked, &reason, ends);
+                    place.pause();' \
+  'self.note_failure(&mut tracked, &reason, ends);'
+plant "who asks first has each probe" gate.rs \
+  'if held.probing || held.line.first() != Some(&mine) {' \
+  'if held.probing {'
 exit "$missed"

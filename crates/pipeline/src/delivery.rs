@@ -35,13 +35,16 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use self::place::Place;
 use crate::batcher::{BatchSettings, Batcher};
-use crate::gate::{Gate, Pass};
+use crate::gate::{Gate, Line};
 use crate::retry::RetrySettings;
 use crate::tracked::Tracked;
 use crate::window::Window;
 use crate::{Blame, Exporter, Sent, Verdict};
 
+mod passed_by;
+mod place;
 mod settle;
 
 /// While a destination refuses payload after payload, one of them probes this often before it is
@@ -91,6 +94,7 @@ struct Delivery {
 struct DeliveryMetrics {
     requests: Counter,
     failed: Counter,
+    passed_by: Counter,
     held: Gauge,
     in_flight: Gauge,
 }
@@ -109,6 +113,11 @@ impl DeliveryMetrics {
             failed: registry.counter(
                 "sluice_exporter_failed_items_total",
                 "Items in export attempts that failed; those that will be retried are counted at each attempt.",
+                labels(),
+            ),
+            passed_by: registry.counter(
+                "sluice_exporter_passed_by_batches_total",
+                "Batches that failed again and again while others were delivered to the same place, each counted once: somebody has to look.",
                 labels(),
             ),
             held: registry.gauge(
@@ -187,7 +196,7 @@ pub async fn deliver(
             let entered = async {
                 // What was not made ready is made when it is sent; a panic that is no accident shows there again.
                 let prepared = unless_panicking(async { delivery.exporter.prepare(&tracked.batch).await });
-                tokio::join!(delivery.enter_window(), prepared);
+                tokio::join!(delivery.window_allows(Window::try_enter), prepared);
             };
             // Left on disk, it is not settled, and is read again by the next process.
             if delivery.unless_left(entered).await.is_some() {
@@ -206,48 +215,6 @@ struct Search {
     requests_left: u32,
     /// The payload that was refused last.
     blamed: Option<u64>,
-}
-
-/// A place in the in-flight window, given back however its task ends.
-struct Place<'a>(&'a Delivery);
-
-impl<'a> Place<'a> {
-    fn take(delivery: &'a Delivery) -> Self {
-        delivery.metrics.in_flight.add(1);
-        Self(delivery)
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.0.metrics.in_flight.add(-1);
-        self.0.window.lock().leave();
-        self.0.window_changed.notify_waiters();
-    }
-}
-
-/// What becomes of a batch that others pass by, and what to do; `ends`: how long it is tried.
-fn passed_by_means(ends: Option<Duration>, is_durable: bool) -> String {
-    let (kept, written_out) = match is_durable {
-        true => (
-            " and its segment of the journal",
-            "; sluice journal export writes out what waits",
-        ),
-        false => ("", ""),
-    };
-    let (until, mend) = match ends {
-        Some(time) => (
-            format!("until {time:?} after its first attempt it is tried, and then given up; so long"),
-            "",
-        ),
-        None => (
-            "it is tried for ever, and".to_owned(),
-            ", or set retry_on_failure.max_elapsed_time",
-        ),
-    };
-    format!(
-        "{until} it keeps its place among the requests under way{kept}: mend what refuses it{mend}{written_out}"
-    )
 }
 
 /// One attempt. An exporter that panics has not delivered, and must not take its batch with it.
@@ -277,16 +244,6 @@ async fn unless_panicking<T>(work: impl Future<Output = T>) -> Option<T> {
 }
 
 impl Delivery {
-    async fn enter_window(&self) {
-        loop {
-            let changed = self.window_changed.notified();
-            if self.window.lock().try_enter() {
-                return;
-            }
-            changed.await;
-        }
-    }
-
     /// What `wait` comes to, or `None` when the queue is left on disk for the next process.
     async fn unless_left<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
@@ -298,7 +255,7 @@ impl Delivery {
 
     /// Sends one batch until all of it is settled, or left.
     async fn send(self: Arc<Self>, tracked: Tracked) {
-        let _place = Place::take(&self);
+        let mut place = Place::taken(&self);
         let mut work = vec![tracked];
         let mut search = Search {
             requests_left: MAX_ITEM_BISECTION,
@@ -306,7 +263,7 @@ impl Delivery {
         };
         // Depth first, head first: order is kept, and the list stays as short as the bisection is deep.
         while let Some(tracked) = work.pop() {
-            self.send_one(tracked, &mut work, &mut search).await;
+            self.send_one(tracked, &mut work, &mut search, &mut place).await;
         }
     }
 
@@ -337,10 +294,17 @@ impl Delivery {
     }
 
     /// Sends `tracked` until it is settled or left, or pushes its halves to `work`.
-    async fn send_one(&self, mut tracked: Tracked, work: &mut Vec<Tracked>, search: &mut Search) {
+    async fn send_one(
+        &self,
+        mut tracked: Tracked,
+        work: &mut Vec<Tracked>,
+        search: &mut Search,
+        place: &mut Place<'_>,
+    ) {
         let begun = *tracked.tries.begun.get_or_insert_with(Instant::now);
+        let mut line = Line::default();
         loop {
-            let Some(probe) = self.unless_left(self.wait_for_gate()).await else {
+            let Some(probe) = self.unless_left(self.wait_for_turn(place, &mut line)).await else {
                 return;
             };
             let Some(sent) = self.attempt(&tracked).await else {
@@ -367,6 +331,7 @@ impl Delivery {
                 }
                 Verdict::Retry { after, reason } => {
                     if probe {
+                        line.refused();
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
                     }
@@ -393,17 +358,9 @@ impl Delivery {
                         );
                     }
                     tracked.tries.retries = retries.saturating_add(1);
-                    let delivered = *self.delivered.lock();
-                    // Where one of several endpoints is out, what the others take says nothing about a batch of its.
-                    if !others_work && tracked.tries.fails(Instant::now(), delivered) {
-                        let ends = self.settings.retry.max_elapsed_time.filter(|_| !refused);
-                        tracing::error!(
-                            exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(),
-                            first_number = tracked.sources.first().map(|source| source.seq), reason,
-                            "a batch fails again and again while others are delivered; {}",
-                            passed_by_means(ends, self.cursor.is_durable())
-                        );
-                    }
+                    let ends = self.settings.retry.max_elapsed_time.filter(|_| !refused);
+                    self.note_failure(&mut tracked, &reason, ends);
+                    place.pause();
                     let wait = async {
                         match &tracked.to {
                             Some(owner) => drop(tokio::time::timeout(delay, owner.moved()).await),
@@ -442,9 +399,12 @@ impl Delivery {
                         self.gate_changed.notify_waiters();
                         return self.refused(&tracked, &reason).await;
                     }
+                    line.refused();
                     self.hold(probe, &format!("every payload is refused: {reason}"));
                 }
                 Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => {
+                    self.note_failure(&mut tracked, &reason, None);
+                    line.refused();
                     self.hold(probe, &reason);
                 }
             }
@@ -475,24 +435,6 @@ impl Delivery {
             self.gate_changed.notify_waiters();
         }
         work.extend(tracked.routed(&*self.exporter).into_iter().rev());
-    }
-
-    /// Waits until a request may be sent; true when it is the probe of a held destination.
-    async fn wait_for_gate(&self) -> bool {
-        loop {
-            let changed = self.gate_changed.notified();
-            let pass = self.gate.lock().pass(Instant::now());
-            match pass {
-                Pass::Open => return false,
-                Pass::Probe => return true,
-                Pass::Wait(until) => {
-                    tokio::select! {
-                        () = changed => {}
-                        () = sleep_until(until) => {}
-                    }
-                }
-            }
-        }
     }
 
     fn record_latency(&self, begun: Instant) {
@@ -552,3 +494,5 @@ impl Delivery {
 mod simulation;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::batches_passed_by;

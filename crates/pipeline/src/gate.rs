@@ -1,5 +1,6 @@
 //! Holding a backlog back while its destination refuses everything. Sans-IO: time is a parameter.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -31,6 +32,23 @@ pub(crate) enum Pass {
 pub(crate) struct Gate {
     held: Option<Held>,
     payload_faults: u32,
+    /// Given to those who wait.
+    numbers: u64,
+}
+
+/// Where a batch waits for a probe: those that were not refused yet come first, then who has waited longest. That the destination refuses
+/// everything may be true of one batch alone, and that one must not have every probe.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    number: Option<u64>,
+    is_refused: bool,
+}
+
+impl Line {
+    /// The batch was refused: from now on it is behind those that were not.
+    pub fn refused(&mut self) {
+        self.is_refused = true;
+    }
 }
 
 #[derive(Debug)]
@@ -38,6 +56,8 @@ struct Held {
     probe_at: Instant,
     interval: Duration,
     probing: bool,
+    /// Who waits, and how ([`Line`]).
+    line: BTreeSet<(bool, u64)>,
 }
 
 impl Gate {
@@ -45,6 +65,7 @@ impl Gate {
         Self {
             held: None,
             payload_faults: 0,
+            numbers: 0,
         }
     }
 
@@ -52,20 +73,27 @@ impl Gate {
         self.held.is_some()
     }
 
-    /// Asks to send.
-    pub fn pass(&mut self, now: Instant) -> Pass {
-        match &mut self.held {
-            None => Pass::Open,
-            Some(held) if !held.probing && now >= held.probe_at => {
-                held.probing = true;
-                Pass::Probe
-            }
-            Some(held) => Pass::Wait(if held.probing {
-                now + held.interval
-            } else {
-                held.probe_at
-            }),
+    /// Asks to send. While the destination is held, who asks waits in `line`: the probe is for the first in it.
+    pub fn pass(&mut self, now: Instant, line: &mut Line) -> Pass {
+        let Some(held) = &mut self.held else {
+            return Pass::Open;
+        };
+        let number = *line.number.get_or_insert_with(|| {
+            self.numbers += 1;
+            self.numbers
+        });
+        let mine = (line.is_refused, number);
+        held.line.insert(mine);
+        if now < held.probe_at && !held.probing {
+            return Pass::Wait(held.probe_at);
         }
+        if held.probing || held.line.first() != Some(&mine) {
+            return Pass::Wait(now + held.interval);
+        }
+        held.line.remove(&mine);
+        line.number = None;
+        held.probing = true;
+        Pass::Probe
     }
 
     /// The destination accepted something.
@@ -88,6 +116,7 @@ impl Gate {
                     probe_at: now + FIRST_PROBE,
                     interval: FIRST_PROBE,
                     probing: false,
+                    line: BTreeSet::new(),
                 });
                 true
             }
@@ -127,31 +156,65 @@ mod tests {
     #[test]
     fn one_probe_at_a_time() {
         let start = Instant::now();
-        let mut gate = Gate::new();
-        assert_eq!(gate.pass(start), Pass::Open);
+        let (mut gate, mut line) = (Gate::new(), Line::default());
+        assert_eq!(gate.pass(start, &mut line), Pass::Open);
         assert!(gate.hold(start, false));
         assert!(!gate.hold(start, false), "a second fault in flight is no news");
-        assert_eq!(gate.pass(start), Pass::Wait(start + FIRST_PROBE));
+        assert_eq!(gate.pass(start, &mut line), Pass::Wait(start + FIRST_PROBE));
         let mut now = start + FIRST_PROBE;
         let mut last = FIRST_PROBE;
         for _ in 0..10 {
-            assert_eq!(gate.pass(now), Pass::Probe);
-            assert!(matches!(gate.pass(now), Pass::Wait(_)), "only one probe");
+            assert_eq!(gate.pass(now, &mut line), Pass::Probe);
+            assert!(
+                matches!(gate.pass(now, &mut line), Pass::Wait(_)),
+                "only one probe"
+            );
             gate.hold(now, true);
-            let Pass::Wait(next) = gate.pass(now) else {
+            let Pass::Wait(next) = gate.pass(now, &mut line) else {
                 panic!("held")
             };
             assert!(next - now >= last && next - now <= MAX_PROBE_INTERVAL);
             last = next - now;
             now = next;
         }
-        assert_eq!(gate.pass(now), Pass::Probe);
+        assert_eq!(gate.pass(now, &mut line), Pass::Probe);
         gate.probe_handed_on();
-        assert_eq!(gate.pass(now), Pass::Probe, "somebody else's");
+        assert_eq!(gate.pass(now, &mut line), Pass::Probe, "somebody else's");
         gate.probe_inconclusive(now);
-        assert_eq!(gate.pass(now), Pass::Wait(now + MAX_PROBE_INTERVAL));
+        assert_eq!(gate.pass(now, &mut line), Pass::Wait(now + MAX_PROBE_INTERVAL));
         gate.accepted();
-        assert_eq!(gate.pass(now), Pass::Open);
+        assert_eq!(gate.pass(now, &mut line), Pass::Open);
+    }
+
+    /// Scenario: two batches that are refused each time wait for probes, first by first; later a third one comes that was never sent.
+    /// Guarantees: they take turns, however quick the one that had the last probe is to ask again; the new one is before both.
+    #[test]
+    fn probes_go_round() {
+        let mut now = Instant::now();
+        let mut gate = Gate::new();
+        gate.hold(now, false);
+        let mut lines = [Line::default(), Line::default(), Line::default()];
+        lines[..2].iter_mut().for_each(Line::refused);
+        // They ask in this order, and again when the probe is due; it is refused.
+        let mut probe = |order: &[usize]| {
+            for one in order {
+                assert!(matches!(gate.pass(now, &mut lines[*one]), Pass::Wait(_)));
+            }
+            now += MAX_PROBE_INTERVAL;
+            let mut probes = Vec::new();
+            for one in order {
+                if gate.pass(now, &mut lines[*one]) == Pass::Probe {
+                    probes.push(*one);
+                }
+            }
+            gate.hold(now, true);
+            probes
+        };
+        assert_eq!(probe(&[0, 1]), [0]);
+        assert_eq!(probe(&[0, 1]), [1]);
+        assert_eq!(probe(&[1, 0]), [0]);
+        assert_eq!(probe(&[0, 1]), [1]);
+        assert_eq!(probe(&[1, 0, 2]), [2]);
     }
 
     /// Scenario: payload after payload is refused.

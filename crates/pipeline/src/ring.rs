@@ -49,6 +49,8 @@ struct Member<T> {
     failing_since: Option<Instant>,
     /// When it last answered like one that works.
     answered_at: Option<Instant>,
+    /// When it last took something.
+    took_at: Option<Instant>,
     out: Option<Out>,
     /// When it was last out, and the rest it had then: one that leaves again soon goes on from there.
     came_back: Option<(Instant, Duration)>,
@@ -135,6 +137,7 @@ impl<T: Clone> Ring<T> {
                     sender,
                     failing_since: None,
                     answered_at: None,
+                    took_at: None,
                     out: None,
                     came_back: None,
                     refuses: false,
@@ -246,6 +249,18 @@ impl<T: Clone> Ring<T> {
             member.came_back = Some((now, out.rest));
         }
         out.is_some()
+    }
+
+    /// The endpoint took a batch, or a part of it.
+    pub fn took(&mut self, id: u64, now: Instant) {
+        if let Some(member) = self.member(id) {
+            member.took_at = Some(now);
+        }
+    }
+
+    /// When the endpoint last [took](Self::took) something.
+    pub fn took_at(&self, id: u64) -> Option<Instant> {
+        self.members.iter().find(|member| member.id == id)?.took_at
     }
 
     /// The endpoint says that something in a request is bad. One that is in answers, at least; false when it is out, for this may be what

@@ -65,6 +65,9 @@ pub trait Owner: std::fmt::Debug + Send + Sync {
     /// Whether another endpoint works: then a failure says nothing about how much all of them take.
     fn others_work(&self) -> bool;
 
+    /// When this endpoint last took a batch, or a part of it: that others are served says nothing about one that it does not take.
+    fn delivered(&self) -> Option<Instant>;
+
     /// The endpoint refused a payload for good; `new`: not one that it was told of before.
     fn payload_refused(&self, new: bool) -> Blame;
 
@@ -291,6 +294,10 @@ impl Owner for Nowhere {
         false
     }
 
+    fn delivered(&self) -> Option<Instant> {
+        None
+    }
+
     fn payload_refused(&self, _: bool) -> Blame {
         Blame::Payload
     }
@@ -336,6 +343,10 @@ impl Owner for Endpoint {
 
     fn others_work(&self) -> bool {
         self.endpoints.ring.lock().others_work(self.id)
+    }
+
+    fn delivered(&self) -> Option<Instant> {
+        self.endpoints.ring.lock().took_at(self.id)
     }
 
     fn payload_refused(&self, new: bool) -> Blame {
@@ -400,6 +411,9 @@ impl Endpoint {
                 (refuses, None, reason)
             }
             Verdict::Delivered { .. } | Verdict::InPart { .. } | Verdict::TooLarge { .. } => {
+                if !matches!(verdict, Verdict::TooLarge { .. }) {
+                    ring.took(self.id, now);
+                }
                 if ring.works(self.id, now) {
                     self.endpoints.count(&ring);
                     let endpoint = ring.name(self.id);

@@ -29,7 +29,7 @@ use sluice_payload::{Encoding, Payload, Signal, TenantId, WireFormat};
 use sluice_pipeline::{Intake, NotTaken, Offer};
 use sluice_server::{
     Authenticator, BodyLimits, Coding, Entered, Gate, Peer, Received, Refusal, ReplyBody, Serve, Shedder,
-    Tenancy, Visit, check_head, drain, heavy, receive,
+    Tenancy, Visit, check_head, discard, heavy, receive,
 };
 use sluice_telemetry::Registry;
 
@@ -159,7 +159,7 @@ impl Inner {
                 }
                 // A client that waits for "100 Continue" sends nothing more.
                 if !head.headers.contains_key(EXPECT) {
-                    drain(body);
+                    discard(body, head.version);
                 }
                 (failure(refusal), Taken::default())
             }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::body::DRAIN_TIME;
+use crate::discard::DRAIN_TIME;
 
 /// Shared by a connection's socket, its requests and its watchdog.
 #[derive(Debug)]

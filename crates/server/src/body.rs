@@ -198,7 +198,16 @@ async fn finish(
             compressed: None,
         });
     }
-    let declared = inflated_size(encoding, &raw).map_err(|error| Refusal::Broken(error.to_string()))?;
+    let too_long = |visit: &Visit<'_>| {
+        let message = "inflating the body took too long; retry later, or send it in fewer members or frames";
+        visit.gate().busy(wire_bytes, message.into(), "memory")
+    };
+    let time = visit.patience().max(LEAST_COUNTING);
+    let declared = heavy(raw.len(), || inflated_size(encoding, &raw, &until_over(time))).await;
+    let declared = declared.map_err(|error| match error {
+        InflateError::OutOfTime => too_long(visit),
+        error => Refusal::Broken(error.to_string()),
+    })?;
     if declared.is_some_and(|size| size > limits.max_bytes) {
         return Err(limits.too_large("after decompression"));
     }
@@ -211,10 +220,13 @@ async fn finish(
     let mut is_counted = false;
     loop {
         let time = visit.patience().max(LEAST_COUNTING);
-        let work = || inflate(encoding, &raw, cap, cap, &until_over(time));
+        let work = || {
+            let may_go_on = until_over(time);
+            let body = inflate(encoding, &raw, cap, cap, &may_go_on)?;
+            Ok((body, keep_frame && is_portable(encoding, &raw, &may_go_on)))
+        };
         match heavy(work_bytes(encoding, raw.len().max(cap as usize)), work).await {
-            Ok(mut body) => {
-                let kept = keep_frame && is_portable(encoding, &raw);
+            Ok((mut body, kept)) => {
                 // What is not kept goes here, with its permit.
                 let compressed = kept.then(|| Compressed {
                     frame: Frame { encoding, bytes: raw },
@@ -263,11 +275,7 @@ async fn finish(
                 visit.take_turn(cap).await;
                 room = visit.reserve(cap).await?;
             }
-            Err(InflateError::OutOfTime) => {
-                let message =
-                    "inflating the body took too long; retry later, or send it in fewer members or frames";
-                return Err(visit.gate().busy(raw.len() as u64, message.into(), "memory"));
-            }
+            Err(InflateError::OutOfTime) => return Err(too_long(visit)),
             Err(error) => return Err(Refusal::Broken(error.to_string())),
         }
     }
@@ -568,28 +576,6 @@ impl<F: Future + Unpin> NowOrPending for F {
         })
         .await
     }
-}
-
-/// How much of a refused HTTP/1.1 body is read and thrown away, so that the client reads the answer
-/// instead of a reset, and for how long.
-const DRAIN_BYTES: u64 = 16 << 20;
-pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(5);
-
-/// Reads and discards what is left of a refused body, in the background, within bounds.
-pub fn drain(mut body: hyper::body::Incoming) {
-    if body.is_end_stream() {
-        return;
-    }
-    tokio::spawn(tokio::time::timeout(DRAIN_TIME, async move {
-        let mut left = DRAIN_BYTES;
-        while let Some(Ok(frame)) = body.frame().await {
-            let len = frame.data_ref().map_or(0, |data| data.len() as u64);
-            left = left.saturating_sub(len);
-            if left == 0 {
-                return;
-            }
-        }
-    }));
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod auth;
 mod body;
 mod connection;
 mod conversation;
+mod discard;
 mod endpoint;
 mod head;
 mod inflate;
@@ -24,8 +25,9 @@ mod tls;
 mod turns;
 
 pub use auth::{Authenticator, BasicAuth, BearerAuth, TokenFile, Unauthorized, Verify};
-pub use body::{BodyLimits, Coding, Compressed, Received, aside, collect_framed, drain, heavy, receive};
+pub use body::{BodyLimits, Coding, Compressed, Received, aside, collect_framed, heavy, receive};
 pub use connection::{ConnectionSettings, Listener, Peer, Serve};
+pub use discard::discard;
 pub use endpoint::{BindError, bind};
 pub use head::{HeadFault, check_head};
 pub use inflate::{InflateError, counted_size, inflate, inflated_size, is_portable};

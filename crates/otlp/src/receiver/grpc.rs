@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use sluice_payload::{Encoding, Signal};
-use sluice_server::{Coding, Entered, Refusal, ReplyBody, check_head, collect_framed};
+use sluice_server::{Coding, Entered, Refusal, ReplyBody, check_head, collect_framed, discard};
 
 use super::{Answer, Inner, Owner, answer, health};
 
@@ -60,9 +61,16 @@ fn call_of(path: &str) -> Option<Call> {
 
 impl Inner {
     pub(super) async fn serve_grpc(&self, request: Request<Incoming>) -> Response<ReplyBody> {
-        let started = Instant::now();
         let (head, mut body) = request.into_parts();
-        if check_head(&head).is_err() {
+        let response = self.answer_grpc(&head, &mut body).await;
+        // There is something left of it only where it was refused.
+        discard(body, head.version);
+        response
+    }
+
+    async fn answer_grpc(&self, head: &Parts, body: &mut Incoming) -> Response<ReplyBody> {
+        let started = Instant::now();
+        if check_head(head).is_err() {
             return plain(StatusCode::BAD_REQUEST, "a request names its host: :authority\n");
         }
         let is_grpc = head.headers.get(CONTENT_TYPE).is_some_and(|value| {
@@ -92,13 +100,13 @@ impl Inner {
         };
         let signal = match call {
             Call::Export(signal) => signal,
-            Call::Health(method) => return self.serve_health(method, &head.headers, &mut body).await,
+            Call::Health(method) => return self.serve_health(method, &head.headers, body).await,
         };
         let mut owner = Owner::UNKNOWN;
         let outcome = in_time(
             started,
             &head.headers,
-            self.export_grpc(signal, &mut owner, &head.headers, &mut body),
+            self.export_grpc(signal, &mut owner, &head.headers, body),
         )
         .await;
         match outcome {

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use sluice_payload::{Encoding, Signal};
 use sluice_pipeline::kind;
 use sluice_server::{
-    Coding, Entered, HeadFault, Received, Refusal, ReplyBody, Visit, check_head, drain, heavy, receive,
+    Coding, Entered, HeadFault, Received, Refusal, ReplyBody, Visit, check_head, discard, heavy, receive,
 };
 
 use super::{Answer, Cors, Inner, Owner, answer};
@@ -98,10 +98,9 @@ impl Inner {
         let mut response = match result {
             Ok((answer, media)) => success(signal, &answer, media),
             Err(problem) => {
-                // A client that waits for "100 Continue" sends nothing more; any other gets the
-                // chance to finish sending, or a reset would destroy the answer.
+                // A client that waits for "100 Continue" sends nothing more.
                 if !head.headers.contains_key(EXPECT) {
-                    drain(body);
+                    discard(body, head.version);
                 }
                 let mut response = self.failure(problem, media.unwrap_or(Media::Json));
                 if fault.is_some() && head.version != Version::HTTP_2 {

@@ -19,7 +19,7 @@ use sluice_payload::{Payload, TenantId, Tenants, WireFormat};
 use tokio::task::JoinHandle;
 
 use self::items::{Items, is_poison, is_rejected, items_in, items_of, request, up_to};
-use self::network::{Manners, Network};
+use self::network::{Manners, Network, Stuck};
 use super::*;
 use crate::{AckLevel, Balance, Balanced, Intake, Route, Routed};
 
@@ -32,6 +32,12 @@ const PAYLOADS: u64 = 12;
 /// A destination in fair weather has everything by then: probes come at least once a minute, and a row of bad payloads takes
 /// three of them each.
 const DRAINED_BY: Duration = Duration::from_secs(6 * 3600);
+
+/// Long enough for a window to shrink to its least by one batch that fails.
+const QUIET: Duration = Duration::from_secs(180);
+
+/// Between two turns of the writer meanwhile.
+const QUIET_TICK_MILLIS: u64 = 700;
 
 /// Between two turns of a writer that has only positions to write.
 const IDLE_TICK_MILLIS: u64 = 10_000;
@@ -71,6 +77,14 @@ impl Mischief {
             1 => Endpoints::Routed,
             _ => Endpoints::One,
         };
+        let ack = match random.one_in(4) {
+            true => AckLevel::Delivered,
+            false => AckLevel::Persisted,
+        };
+        // Clients that are told of the delivery would wait for ever. Where endpoints have keys of their own, what waits behind such an item is more than it
+        // was sent with.
+        let is_stuck =
+            random.one_in(3) && ack == AckLevel::Persisted && !matches!(endpoints, Endpoints::Routed);
         Self {
             crashes: !random.one_in(4),
             faults: random.one_in(4),
@@ -78,12 +92,13 @@ impl Mischief {
                 poison: random.one_in(2),
                 rejects: random.one_in(3),
                 most_items: random.one_in(4).then(|| 1 + random.below(10)),
+                stuck: is_stuck.then(|| Stuck {
+                    item: items_of(random.below(8) as u32).start,
+                    refuses_all: random.one_in(3),
+                }),
             },
             endpoints,
-            ack: match random.one_in(4) {
-                true => AckLevel::Delivered,
-                false => AckLevel::Persisted,
-            },
+            ack,
             dead_letters: !random.one_in(4),
             gives_up: random.one_in(6).then(|| up_to(random, Duration::from_secs(20))),
             sync: match random.below(6) {
@@ -238,7 +253,9 @@ impl World {
             max_elapsed_time: self.mischief.gives_up,
             ..RetrySettings::default()
         };
-        let max_in_flight = 1 + random.below(5) as usize;
+        // One place is for what nobody takes.
+        let least_in_flight = 1 + usize::from(self.mischief.manners.stuck.is_some());
+        let max_in_flight = least_in_flight + random.below(5) as usize;
         let settings = self.disk_settings();
         let letters = DeadLetters::new("logs", &settings);
         let (journal, mut cursors, _) = Journal::disk("logs", vec![spec], settings).unwrap();
@@ -261,29 +278,32 @@ impl World {
         ));
         let tick = Arc::new(AtomicU64::new(self.mischief.tick.as_millis() as u64));
         let writer = tokio::spawn(write(journal.clone(), tick.clone()));
-        let senders = (0..1 + self.random.below(3)).map(|_| {
-            let route = Route {
-                journal: journal.clone(),
-                ack: self.mischief.ack,
-                passing_through: Vec::new(),
-                block_for: Duration::ZERO,
-                straight: false,
-            };
-            let sender = Sender {
-                intake: Intake::new([(Signal::Logs, route)]),
-                ack: self.mischief.ack,
-                random: Random(self.random.draw()),
-                next_payload: self.next_payload.clone(),
-                items: self.items.clone(),
-            };
-            tokio::spawn(sender.send())
-        });
+        let senders: Vec<_> = (0..1 + self.random.below(3))
+            .map(|_| tokio::spawn(self.sender(&journal).send()))
+            .collect();
         Process {
-            senders: senders.collect(),
+            senders,
             others: moves.into_iter().chain([writer]).collect(),
             journal,
             tick,
             delivery,
+        }
+    }
+
+    fn sender(&mut self, journal: &Journal) -> Sender {
+        let route = Route {
+            journal: journal.clone(),
+            ack: self.mischief.ack,
+            passing_through: Vec::new(),
+            block_for: Duration::ZERO,
+            straight: false,
+        };
+        Sender {
+            intake: Intake::new([(Signal::Logs, route)]),
+            ack: self.mischief.ack,
+            random: Random(self.random.draw()),
+            next_payload: self.next_payload.clone(),
+            items: self.items.clone(),
         }
     }
 
@@ -382,6 +402,10 @@ impl World {
         for sender in std::mem::take(&mut process.senders) {
             sender.await.unwrap();
         }
+        if self.mischief.manners.stuck.is_some() {
+            self.all_else_arrives(&process).await;
+            self.networks.iter().for_each(|network| network.mend());
+        }
         // There is nothing more to write but positions, maybe for hours.
         process.tick.store(IDLE_TICK_MILLIS, Ordering::Relaxed);
         let drained = tokio::time::timeout(DRAINED_BY, process.journal.drained()).await;
@@ -393,6 +417,29 @@ impl World {
         self.balance(&process);
         self.note_dropped(&process);
         process.end().await;
+    }
+
+    /// What nobody takes is alone with that: what comes after a time in which nothing came goes its way.
+    async fn all_else_arrives(&mut self, process: &Process) {
+        process.tick.store(QUIET_TICK_MILLIS, Ordering::Relaxed);
+        tokio::time::sleep(QUIET).await;
+        self.sender(&process.journal).send().await;
+        let queued = || {
+            let reports = process.journal.reports(Instant::now().into_std());
+            reports.iter().map(|report| report.total().queued).sum::<u64>()
+        };
+        let arrives = async {
+            while queued() > self.items.lock().stuck_with.len() as u64 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let arrived = tokio::time::timeout(DRAINED_BY, arrives).await;
+        assert!(
+            arrived.is_ok(),
+            "{} items wait for what was sent with {:?}",
+            queued(),
+            self.items.lock().stuck_with
+        );
     }
 
     /// The items of what is stored in a directory.
@@ -559,12 +606,12 @@ fn mischief_of(seed: u64) -> String {
     format!("{:?}", Mischief::new(&mut Random(seed)))
 }
 
-/// Scenario: clients and a destination that is slow, overloaded, refuses everything for a while, refuses some items for good, hangs, takes
-/// requests and does not say so, or is gone; one endpoint or several, which come and go; a disk that fails; processes that end in order,
+/// Scenario: clients and a destination that is slow, overloaded, refuses everything for a while, refuses some items for good, or one for as long as nobody mends
+/// it, hangs, takes requests and does not say so, or is gone; one endpoint or several, which come and go; a disk that fails; processes that end in order,
 /// by SIGKILL, or with the power, at any moment.
 /// Guarantees: what was acknowledged is delivered, or kept as a dead letter, or counted as dropped for a reason that the settings allow; what was
 /// acknowledged as delivered was; no position passes what has not arrived; the ledger and the destination count the same; nothing comes twice but what was
-/// under way at a crash, or had no answer.
+/// under way at a crash, or had no answer; beside a batch that is never taken everything else arrives.
 #[test]
 fn simulation() {
     for_seeds(SEEDS, run, mischief_of);

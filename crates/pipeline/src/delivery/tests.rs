@@ -628,3 +628,86 @@ async fn what_an_exporter_does_not_read_is_given_up() {
     assert_eq!(account.dropped[DropReason::PayloadFault as usize], 3);
     assert!(account.balanced());
 }
+
+/// Sends a payload of one item with each of these markers, one every `every`, through an exporter with `places`; what has marker 1 is answered with
+/// `stuck` for ever. Returns how many others were delivered, and how many batches were told of as passed by.
+async fn beside_a_stuck_batch(places: usize, markers: &[u8], every: Duration, stuck: Verdict) -> (u64, u64) {
+    let spec = CursorSpec {
+        exporter: "x".into(),
+        limits: Limits::default(),
+        on_full: OnFull::Refuse,
+    };
+    let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+    let exporter = Arc::new(Scripted {
+        script: Mutex::default(),
+        rule: Box::new(move |batch| match batch.parts[0].body.ends_with(&[1, 1]) {
+            true => stuck.clone(),
+            false => ok(),
+        }),
+        seen: Mutex::new(Vec::new()),
+    });
+    let settings = DeliverySettings {
+        exporter: "x".into(),
+        batch: BatchSettings {
+            flush_timeout: Duration::ZERO,
+            ..Default::default()
+        },
+        retry: steady(),
+        max_in_flight: places,
+        latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+        dead_letters: None,
+    };
+    let registry = Registry::default();
+    let delivery = tokio::spawn(deliver(
+        cursors.remove(0),
+        Signal::Logs,
+        exporter,
+        settings,
+        registry.clone(),
+    ));
+    for marker in markers {
+        let payload = Payload::uncharged(Signal::Logs, logs(1, *marker), 1);
+        let space = journal.try_reserve(journal.cost(&payload)).unwrap();
+        let _ = journal.append(space, Arc::new(payload), None, Durability::Written);
+        tokio::time::sleep(every).await;
+    }
+    delivery.abort();
+    let delivered = journal.reports(std::time::Instant::now())[0].total().delivered;
+    (delivered, batches_passed_by(&registry))
+}
+
+/// What the counter of batches that were passed by says, of all exporters.
+pub(crate) fn batches_passed_by(registry: &Registry) -> u64 {
+    let text = registry.render();
+    let values = text
+        .lines()
+        .filter(|line| line.starts_with("sluice_exporter_passed_by_batches_total"))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    values.sum()
+}
+
+/// Scenario: a batch, and three more, are answered with 503 for ever; another comes every ten minutes, at an exporter with five places.
+/// Guarantees: each of the others arrives, though the window has shrunk to one request; each stuck batch is told of, once.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_exporter_goes_on_beside_stuck_batches() {
+    let busy = Verdict::Retry {
+        after: None,
+        reason: "503".into(),
+    };
+    let often = Duration::from_secs(600);
+    for stuck in [1, 4] {
+        let markers = [vec![1; stuck], vec![2; 30]].concat();
+        let (delivered, told) = beside_a_stuck_batch(5, &markers, often, busy.clone()).await;
+        assert_eq!((delivered, told), (30, stuck as u64));
+    }
+}
+
+/// Scenario: one batch is answered with 403 for ever, as by a firewall that does not like what is in it; another comes every minute.
+/// Guarantees: the others arrive, for they probe before it does; it is told of, once.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_forbidden_does_not_hold_the_others_for_ever() {
+    let forbidden = Verdict::EndpointFault { reason: "403".into() };
+    let markers = [&[1][..], &[2; 60]].concat();
+    let (delivered, told) = beside_a_stuck_batch(2, &markers, Duration::from_secs(120), forbidden).await;
+    assert_eq!((delivered, told), (60, 1));
+}

@@ -10,6 +10,7 @@ use sluice_journal::{Cost, CursorSpec, Durability, Journal, Limits, OnFull};
 use sluice_payload::Payload;
 
 use super::*;
+use crate::delivery::batches_passed_by;
 use crate::ring::LEAVES_AFTER;
 use crate::{BatchSettings, DeliverySettings, RetrySettings, deliver};
 
@@ -27,6 +28,8 @@ struct Backends {
     hung: Mutex<BTreeSet<String>>,
     /// Those that take [`SLOW`] to answer, and have taken the request before.
     slow: Mutex<BTreeSet<String>>,
+    /// An endpoint, and the number of the spans that it never takes.
+    stuck: Mutex<Option<(&'static str, u8)>>,
     taken: Mutex<BTreeMap<String, Vec<(u8, u8)>>>,
     asked: Mutex<BTreeMap<String, u32>>,
     /// Requests under way, and the most there were at once.
@@ -53,7 +56,16 @@ impl Exporter for Backend {
             *now += 1;
             *most = (*most).max(*now);
         }
-        let verdict = self.all.broken.lock().get(&self.name).cloned().unwrap_or_else(ok);
+        let mut verdict = self.all.broken.lock().get(&self.name).cloned().unwrap_or_else(ok);
+        if let Some((name, number)) = *self.all.stuck.lock()
+            && name == self.name
+            && batch
+                .parts
+                .iter()
+                .any(|part| spans_of(&part.body).iter().any(|span| span.1 == number))
+        {
+            verdict = down();
+        }
         if verdict == ok() {
             let spans = batch.parts.iter().flat_map(|part| spans_of(&part.body));
             self.all
@@ -133,6 +145,7 @@ struct Rig {
     routed: Arc<Routed>,
     journal: Journal,
     done: tokio::task::JoinHandle<()>,
+    registry: Registry,
 }
 
 impl Rig {
@@ -170,7 +183,7 @@ impl Rig {
             Signal::Traces,
             routed.clone(),
             settings,
-            Registry::default(),
+            registry.clone(),
         );
         let done = tokio::spawn(delivery);
         let rig = Self {
@@ -178,6 +191,7 @@ impl Rig {
             routed,
             journal,
             done,
+            registry,
         };
         rig.endpoints(endpoints);
         rig
@@ -367,6 +381,28 @@ async fn failures_of_one_do_not_narrow_the_window_of_all() {
     assert!((AT_ONCE - 1..=AT_ONCE).contains(&most), "{most} at once");
     rig.backends.broken.lock().clear();
     rig.owners().await;
+}
+
+/// Scenario: one of two endpoints never takes one batch, and takes all others; in another run it takes nothing at all.
+/// Guarantees: the batch is told of, once, though the other endpoint works; an endpoint that is out is nothing to tell of a batch.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_its_own_endpoint_passes_by_is_told_of() {
+    for (is_down, told) in [(false, 1), (true, 0)] {
+        let rig = Rig::new(&["a", "b"]);
+        match is_down {
+            true => rig.breaks("a", down()),
+            false => *rig.backends.stuck.lock() = Some(("a", 0)),
+        }
+        // Often enough that the endpoint does not leave for that one batch.
+        for number in 0..250 {
+            rig.send(number);
+            tokio::time::sleep(LEAVES_AFTER / 2).await;
+        }
+        assert_eq!(batches_passed_by(&rig.registry), told);
+        rig.backends.broken.lock().clear();
+        *rig.backends.stuck.lock() = None;
+        rig.owners().await;
+    }
 }
 
 /// Scenario: the trial of an endpoint that is out is under way, and not answered, when the endpoint is gone from the list; it comes back

@@ -14,6 +14,8 @@ use tokio::time::{Sleep, sleep};
 use super::*;
 use crate::Gate;
 
+mod simulation;
+
 fn gate() -> Gate {
     Gate::new(
         Budget::new(1 << 30),

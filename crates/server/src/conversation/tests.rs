@@ -4,13 +4,15 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::drain;
+use crate::discard;
+use crate::discard::H2_LINGER;
 
 /// Answers with how many requests it has served, and refuses `/refused` without reading its body first.
 #[derive(Clone, Default)]
@@ -22,7 +24,8 @@ impl Serve for Counting {
         let mut response = Response::new(ReplyBody::data(number.to_string().into()));
         match request.uri().path() {
             "/refused" => {
-                drain(request.into_body());
+                let version = request.version();
+                discard(request.into_body(), version);
                 *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             }
             _ => drop(request.into_body().collect().await),
@@ -213,4 +216,123 @@ async fn a_parked_connection_still_ends() {
     let began = Instant::now();
     silent.serving.await.unwrap();
     assert_eq!(began.elapsed(), ConnectionSettings::default().header_timeout);
+}
+
+/// Sends of a body what goes, until the server says what it thinks of it.
+async fn send_until_reset(stream: &mut h2::SendStream<Bytes>) -> (usize, h2::Reason) {
+    let mut sent = 0;
+    loop {
+        stream.reserve_capacity(H2_STREAM_WINDOW as usize);
+        let next = poll_fn(|cx| match stream.poll_reset(cx) {
+            Poll::Ready(reset) => Poll::Ready(Err(reset.unwrap())),
+            Poll::Pending => stream.poll_capacity(cx).map(|some| Ok(some.unwrap().unwrap())),
+        });
+        match next.await {
+            Ok(room) => {
+                stream.send_data(vec![0; room].into(), false).unwrap();
+                sent += room;
+            }
+            Err(reason) => return (sent, reason),
+        }
+    }
+}
+
+/// Scenario: an h2 client sends a body that does not end, as fast as it may; the request is refused before a byte of it is read.
+/// Guarantees: it has the whole answer at once, then, while it still sends, RST_STREAM(NO_ERROR), soon; it sends two windows at most. The connection serves another
+/// request.
+#[tokio::test(start_paused = true)]
+async fn an_h2_client_that_sends_is_told_to_stop_soon() {
+    let client = Client::connect(ConnectionSettings::default());
+    let (mut sender, connection) = h2::client::handshake(client.io).await.unwrap();
+    tokio::spawn(connection);
+    let post = |path| Request::post(format!("http://a{path}")).body(()).unwrap();
+    let began = Instant::now();
+    let (answer, mut stream) = sender.send_request(post("/refused"), false).unwrap();
+    let answered = async {
+        let (head, mut body) = answer.await.unwrap().into_parts();
+        let said = body.data().await.unwrap().unwrap();
+        assert!(body.data().await.is_none(), "it is complete");
+        (head.status, said, began.elapsed())
+    };
+    let ((status, said, answered), (sent, reason)) = tokio::join!(answered, send_until_reset(&mut stream));
+    assert_eq!((status, &said[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"1"[..]));
+    assert_eq!(answered, Duration::ZERO);
+    assert_eq!(reason, h2::Reason::NO_ERROR);
+    let lasted = began.elapsed();
+    assert!(lasted >= H2_LINGER && lasted < 2 * H2_LINGER, "{lasted:?}");
+    assert!(sent <= 2 * H2_STREAM_WINDOW as usize, "{sent} bytes");
+    let (answer, _) = sender.send_request(post("/"), true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), StatusCode::OK);
+}
+
+/// Frames of h2, written and read by hand: a client of h2's stops sending as soon as it may.
+struct Frames(DuplexStream);
+
+impl Frames {
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const RESET: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const GO_AWAY: u8 = 7;
+    const END_STREAM: u8 = 1;
+    const END_HEADERS: u8 = 4;
+
+    async fn write(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let length = (payload.len() as u32).to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        self.0.write_all(&[&head, payload].concat()).await.unwrap();
+    }
+
+    /// Kind, flags and payload of the next one.
+    async fn read(&mut self) -> (u8, u8, Vec<u8>) {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).await.unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        self.0.read_exact(&mut payload).await.unwrap();
+        (head[3], head[4], payload)
+    }
+}
+
+/// Scenario: an h2 client sends many requests side by side that are refused, and each answer crosses a part of its body on the way; that happens again and again
+/// on one connection.
+/// Guarantees: every stream is reset without an error, and the connection is not ended for what came behind the answers.
+#[tokio::test(start_paused = true)]
+async fn bodies_that_cross_their_refusals_do_not_end_the_connection() {
+    const SIDE_BY_SIDE: u32 = 60;
+    const PIECES: usize = 30;
+    // Literals but for the method and the scheme (RFC 7541, 6).
+    let request = [&[0x83, 0x86, 0x04, 8][..], b"/refused", &[0x01, 1, b'a']].concat();
+    let served = Client::connect(ConnectionSettings::default());
+    let mut client = Frames(served.io);
+    client.0.write_all(H2_PREFACE).await.unwrap();
+    client.write(Frames::SETTINGS, 0, 0, &[]).await;
+    let mut next_stream = 1;
+    for _ in 0..4 {
+        let streams: Vec<u32> = (0..SIDE_BY_SIDE).map(|number| next_stream + 2 * number).collect();
+        next_stream += 2 * SIDE_BY_SIDE;
+        for stream in &streams {
+            client
+                .write(Frames::HEADERS, Frames::END_HEADERS, *stream, &request)
+                .await;
+        }
+        let (mut answered, mut resets) = (0, 0);
+        while resets < SIDE_BY_SIDE {
+            let (kind, flags, payload) = client.read().await;
+            assert_ne!(kind, Frames::GO_AWAY, "{}", String::from_utf8_lossy(&payload));
+            if matches!(kind, Frames::DATA | Frames::HEADERS) && flags & Frames::END_STREAM != 0 {
+                answered += 1;
+                if answered == SIDE_BY_SIDE {
+                    for stream in &streams {
+                        for _ in 0..PIECES {
+                            client.write(Frames::DATA, 0, *stream, &[0; 1024]).await;
+                        }
+                    }
+                }
+            }
+            if kind == Frames::RESET {
+                assert_eq!(payload, u32::from(h2::Reason::NO_ERROR).to_be_bytes());
+                resets += 1;
+            }
+        }
+    }
 }

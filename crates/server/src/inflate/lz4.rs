@@ -7,6 +7,8 @@ use std::io::{Error, ErrorKind, Read, Result};
 
 use lz4_flex::frame::FrameDecoder;
 
+use super::steps::Steps;
+
 /// Frames of one body at most, those aside that are skipped: one of 17 bytes has its decoder zero 4 MB, and clients send one.
 pub(super) const MOST_FRAMES: u32 = 16;
 
@@ -34,16 +36,18 @@ const AS_IT_IS: u32 = 1 << 31;
 /// The content of all frames of a body.
 pub(super) struct Frames<'a> {
     rest: &'a [u8],
-    decoder: Option<FrameDecoder<&'a [u8]>>,
+    may_go_on: &'a dyn Fn() -> bool,
+    decoder: Option<FrameDecoder<Steps<'a>>>,
     frames: u32,
     /// Since the last content.
     empty_blocks: u32,
 }
 
 impl<'a> Frames<'a> {
-    pub fn new(body: &'a [u8]) -> Self {
+    pub fn new(body: &'a [u8], may_go_on: &'a dyn Fn() -> bool) -> Self {
         Self {
             rest: body,
+            may_go_on,
             decoder: None,
             frames: 0,
             empty_blocks: 0,
@@ -53,8 +57,8 @@ impl<'a> Frames<'a> {
     /// Goes on to the next frame that has content; false: there is none.
     fn next_frame(&mut self) -> Result<bool> {
         while !self.rest.is_empty() {
-            let magic = Cut(self.rest).number()?;
-            let (frame, rest) = self.rest.split_at(frame_bytes(self.rest)?);
+            let (magic, bytes) = first_frame(Steps::through(self.rest, self.may_go_on))?;
+            let (frame, rest) = self.rest.split_at(bytes);
             self.rest = rest;
             if SKIPPED_MAGIC.contains(&magic) {
                 continue;
@@ -65,7 +69,7 @@ impl<'a> Frames<'a> {
                 )));
             }
             self.frames += 1;
-            self.decoder = Some(FrameDecoder::new(frame));
+            self.decoder = Some(FrameDecoder::new(Steps::through(frame, self.may_go_on)));
             return Ok(true);
         }
         Ok(false)
@@ -81,7 +85,7 @@ impl Read for Frames<'_> {
                     self.empty_blocks = 0;
                     return Ok(read);
                 }
-                if !decoder.get_ref().is_empty() {
+                if !decoder.get_ref().rest().is_empty() {
                     // A block without content.
                     self.empty_blocks += 1;
                     if self.empty_blocks > MOST_EMPTY_BLOCKS {
@@ -99,14 +103,15 @@ impl Read for Frames<'_> {
     }
 }
 
-/// How long the frame is that `body` begins with.
-fn frame_bytes(body: &[u8]) -> Result<usize> {
+/// What the frame begins with that a body begins with, and how long it is.
+fn first_frame(body: Steps<'_>) -> Result<(u32, usize)> {
+    let bytes = body.rest().len();
     let mut rest = Cut(body);
     let magic = rest.number()?;
     if SKIPPED_MAGIC.contains(&magic) {
-        let bytes = rest.number()?;
-        rest.skip(bytes as usize)?;
-        return Ok(body.len() - rest.0.len());
+        let content = rest.number()?;
+        rest.skip(content as usize)?;
+        return Ok((magic, bytes - rest.0.rest().len()));
     }
     if magic != MAGIC {
         return Err(Error::other(match magic {
@@ -114,7 +119,7 @@ fn frame_bytes(body: &[u8]) -> Result<usize> {
             _ => "no LZ4 frame starts here",
         }));
     }
-    let flags = rest.0.first().copied().ok_or_else(cut_off)?;
+    let flags = rest.0.rest().first().copied().ok_or_else(cut_off)?;
     let with = |flag: u8, bytes: usize| if flags & flag == 0 { 0 } else { bytes };
     // Flags, block size, and the checksum of the header.
     rest.skip(2 + with(CONTENT_SIZE, 8) + with(DICTIONARY_ID, 4) + 1)?;
@@ -125,22 +130,24 @@ fn frame_bytes(body: &[u8]) -> Result<usize> {
         }
     }
     rest.skip(with(CONTENT_CHECKSUM, CHECKSUM_BYTES))?;
-    Ok(body.len() - rest.0.len())
+    Ok((magic, bytes - rest.0.rest().len()))
 }
 
 /// What may be cut off anywhere.
-struct Cut<'a>(&'a [u8]);
+struct Cut<'a>(Steps<'a>);
 
 impl Cut<'_> {
     fn skip(&mut self, bytes: usize) -> Result<()> {
-        self.0 = self.0.get(bytes..).ok_or_else(cut_off)?;
-        Ok(())
+        self.0.skip(bytes).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => cut_off(),
+            _ => error,
+        })
     }
 
     fn number(&mut self) -> Result<u32> {
-        let (number, rest) = self.0.split_first_chunk().ok_or_else(cut_off)?;
-        self.0 = rest;
-        Ok(u32::from_le_bytes(*number))
+        let number = self.0.rest().first_chunk().copied().ok_or_else(cut_off)?;
+        self.skip(size_of::<u32>())?;
+        Ok(u32::from_le_bytes(number))
     }
 }
 

@@ -1,5 +1,9 @@
 use std::io::Write;
 
+use super::content::PIECE_BYTES;
+use super::declared::MAX_ZSTD_WINDOW_LOG;
+use super::steps::STEP_BYTES;
+use super::zstandard::{CONTEXT, KEPT_CONTEXT_BYTES};
 use super::*;
 
 fn text() -> Vec<u8> {
@@ -21,6 +25,16 @@ fn lz4(data: &[u8]) -> Vec<u8> {
 /// With all the time there is.
 fn inflate(encoding: Encoding, compressed: &[u8], capacity: u64, cap: u64) -> Result<Vec<u8>, InflateError> {
     super::inflate(encoding, compressed, capacity, cap, &|| true)
+}
+
+/// With all the time there is.
+fn inflated_size(encoding: Encoding, compressed: &[u8]) -> Result<Option<u64>, InflateError> {
+    super::inflated_size(encoding, compressed, &|| true)
+}
+
+/// With all the time there is.
+fn is_portable(encoding: Encoding, compressed: &[u8]) -> bool {
+    super::is_portable(encoding, compressed, &|| true)
 }
 
 /// With all the time there is.
@@ -73,7 +87,7 @@ fn windows_are_not_kept() {
     let after = |body: &[u8], is_whole| {
         let inflated = inflate(Encoding::Zstd, body, 1 << 20, 8 << 20);
         assert_eq!(inflated.is_ok(), is_whole);
-        ZSTD.with_borrow(zstd_safe::DCtx::sizeof)
+        CONTEXT.with_borrow(zstd_safe::DCtx::sizeof)
     };
     let little = with_window(MAX_ZSTD_WINDOW_LOG, &text());
     let much = with_window(MAX_ZSTD_WINDOW_LOG, &text().repeat(27)[..5 << 20]);
@@ -132,12 +146,7 @@ fn every_encoding_inflates() {
 /// Guarantees: what is counted is what is inflated within exactly that cap; one byte less is too little for counting.
 #[test]
 fn counted_sizes_are_exact() {
-    for data in [
-        text(),
-        vec![7; COUNTING_BYTES],
-        vec![7; 3 * COUNTING_BYTES],
-        Vec::new(),
-    ] {
+    for data in [text(), vec![7; PIECE_BYTES], vec![7; 3 * PIECE_BYTES], Vec::new()] {
         for (encoding, compressed, _) in samples(&data).into_iter().filter(|(_, c, _)| !c.is_empty()) {
             let many = matches!(encoding, Encoding::Gzip | Encoding::Zstd);
             let bodies = [(1, compressed.clone()), (3, compressed.repeat(3))];
@@ -184,47 +193,230 @@ fn what_follows_is_looked_at() {
     }
 }
 
-/// Scenario: bodies that inflate to several counting buffers, or have nothing in many members; counting may go on until the second time it
-/// asks.
+/// Scenario: bodies that inflate to several counting buffers; counting may go on until the third time it asks.
 /// Guarantees: whatever the encoding, it asks again and again, and ends there.
 #[test]
 fn counting_ends_in_time() {
-    let zeros = vec![0; 4 * COUNTING_BYTES];
+    let zeros = vec![0; 4 * PIECE_BYTES];
     let mut bodies: Vec<_> = samples(&zeros)
         .into_iter()
         .filter(|(_, _, is_sized)| !is_sized)
         .collect();
     bodies.push((Encoding::Gzip, gzip(&zeros), false));
-    bodies.push((Encoding::Gzip, gzip(&[]).repeat(5), false));
     for (encoding, body, _) in bodies {
         let asked = std::cell::Cell::new(0);
-        let may_go_on = || asked.replace(asked.get() + 1) < 1;
+        let may_go_on = || asked.replace(asked.get() + 1) < 2;
         let counted = counted_size(encoding, &body, 1 << 22, &may_go_on);
         assert_eq!(
             (counted, asked.get()),
-            (Err(InflateError::OutOfTime), 2),
+            (Err(InflateError::OutOfTime), 3),
             "{encoding}"
         );
     }
 }
 
-/// Scenario: gzip members and zstd frames without content, laid end to end; inflating may go on until the third time it asks.
-/// Guarantees: it ends there, though there is never too much content.
+/// `head`, so many times `one` that they are three steps and more, and `tail`.
+fn three_steps(head: &[u8], one: &[u8], tail: &[u8]) -> Vec<u8> {
+    [head, &one.repeat(3 * STEP_BYTES / one.len() + 1), tail].concat()
+}
+
+/// Bodies with much work for little content, or none, each three steps long and more.
+fn laborious() -> Vec<(&'static str, Encoding, Vec<u8>)> {
+    const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    const ONE_BYTE: [u8; 4] = [1 << 1 | 1 << 3, 0, 0, b'x'];
+    const LAST: [u8; 3] = [1, 0, 0];
+    let blocks = 3 * STEP_BYTES / ONE_BYTE.len() + 1;
+    let single_segment = [&MAGIC[..], &[0xa0], &(blocks as u32).to_le_bytes()].concat();
+    let small_window = [&MAGIC[..], &[0, 0]].concat();
+    let empty = |is_sized| match is_sized {
+        true => [&MAGIC[..], &[0x20, 0], &LAST].concat(),
+        false => [&MAGIC[..], &[0, 0], &LAST].concat(),
+    };
+    const STORED: [u8; 5] = [0, 0, 0, 0xff, 0xff];
+    const LAST_STORED: [u8; 5] = [1, 0, 0, 0xff, 0xff];
+    let member = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
+    let zlib_end = [&LAST_STORED[..], &[0, 0, 0, 1]].concat();
+    const SNAPPY_STREAM: &[u8] = b"\xff\x06\x00\x00sNaPpY";
+    let lz4_blocks = [&[1, 0, 0, 0x80, b'x'][..], &[0, 0, 0, 0x80].repeat(9)].concat();
+    vec![
+        (
+            "sized frames",
+            Encoding::Zstd,
+            three_steps(&[], &empty(true), &[]),
+        ),
+        ("frames", Encoding::Zstd, three_steps(&[], &empty(false), &[])),
+        (
+            "blocks of one sized frame",
+            Encoding::Zstd,
+            three_steps(&single_segment, &ONE_BYTE, &LAST),
+        ),
+        (
+            "blocks of one frame",
+            Encoding::Zstd,
+            three_steps(&small_window, &ONE_BYTE, &LAST),
+        ),
+        ("members", Encoding::Gzip, three_steps(&[], &gzip(&[]), &[])),
+        (
+            "members of a byte",
+            Encoding::Gzip,
+            three_steps(&[], &gzip(b"x"), &[]),
+        ),
+        (
+            "blocks of one member",
+            Encoding::Gzip,
+            three_steps(&member, &STORED, &[&LAST_STORED[..], &[0; 8]].concat()),
+        ),
+        (
+            "blocks of a stream",
+            Encoding::Zlib,
+            three_steps(&[0x78, 1], &STORED, &zlib_end),
+        ),
+        (
+            "padding",
+            Encoding::Snappy,
+            three_steps(SNAPPY_STREAM, &[0xfe, 0, 0, 0], &[]),
+        ),
+        (
+            "blocks",
+            Encoding::Lz4,
+            three_steps(&lz4(&[])[..7], &lz4_blocks, &[0; 4]),
+        ),
+    ]
+}
+
+/// Scenario: bodies with much work for little content, in every encoding but a block of snappy; there is all the time, or so much that it is over at
+/// one of its looks at the clock.
+/// Guarantees: each inflates; it looks at the clock for each step, whether its content is kept or counted, and ends at that one look where there is no more time.
 #[test]
-fn inflating_ends_in_time() {
-    let mut e = zstd::Encoder::new(Vec::new(), 1).unwrap();
-    e.include_contentsize(false).unwrap();
-    let zstd_unsized = e.finish().unwrap();
-    for (encoding, one) in [(Encoding::Gzip, gzip(&[])), (Encoding::Zstd, zstd_unsized)] {
+fn what_is_laborious_ends_in_time() {
+    for (what, encoding, body) in laborious() {
+        let case = format!("{encoding}: {what}");
         let asked = std::cell::Cell::new(0);
-        let may_go_on = || asked.replace(asked.get() + 1) < 2;
-        let inflated = super::inflate(encoding, &one.repeat(9), 0, 9, &may_go_on);
-        assert_eq!(
-            (inflated, asked.get()),
-            (Err(InflateError::OutOfTime), 3),
-            "{encoding}"
+        let may_ask = |times: usize| {
+            asked.set(0);
+            let asked = &asked;
+            move || asked.replace(asked.get() + 1) < times
+        };
+        let cap = body.len() as u64;
+        let content = super::inflate(encoding, &body, cap, cap, &may_ask(usize::MAX)).unwrap();
+        let most = asked.get();
+        assert!(most >= 3, "{case}: asked {most} times");
+        for times in 1..most.min(9) {
+            let kept = super::inflate(encoding, &body, cap, cap, &may_ask(times));
+            assert_eq!(
+                (kept, asked.get()),
+                (Err(InflateError::OutOfTime), times + 1),
+                "{case}"
+            );
+        }
+        let counted = counted_size(encoding, &body, cap, &may_ask(usize::MAX));
+        assert_eq!(counted, Ok(content.len() as u64), "{case}");
+        if !what.ends_with("sized frame") {
+            assert!(asked.get() >= 3, "{case}: asked {} times", asked.get());
+            let counted = counted_size(encoding, &body, cap, &may_ask(2));
+            assert_eq!(
+                (counted, asked.get()),
+                (Err(InflateError::OutOfTime), 3),
+                "{case}"
+            );
+        }
+        let sized = super::inflated_size(encoding, &body, &may_ask(0));
+        assert!(
+            matches!(sized, Ok(None) | Err(InflateError::OutOfTime)) || encoding == Encoding::Gzip,
+            "{case}"
+        );
+        super::is_portable(encoding, &body, &may_ask(0));
+        assert!(asked.get() <= 1, "{case}");
+    }
+}
+
+/// Scenario: bodies that declare their size, larger than a step, in one frame and several; cut short anywhere, and of a declared size that is not true.
+/// Guarantees: whole, they inflate in steps as at once, into exactly their size; what is missing or too much is an error.
+#[test]
+fn sized_zstd_inflates_in_steps() {
+    let mut state = 1u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    });
+    let mut content: Vec<u8> = noise.take(2 * STEP_BYTES + 1000).collect();
+    content.extend(text());
+    let one = zstd::bulk::compress(&content, 1).unwrap();
+    let skippable = &[0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9][..];
+    for frames in [1, 3] {
+        let body = [&one.repeat(frames)[..], skippable].concat();
+        assert!(body.len() > 2 * STEP_BYTES);
+        let size = inflated_size(Encoding::Zstd, &body).unwrap().unwrap();
+        assert_eq!(size, (frames * content.len()) as u64);
+        let inflated = inflate(Encoding::Zstd, &body, 0, size).unwrap();
+        assert!(inflated == content.repeat(frames) && inflated.capacity() as u64 == size);
+        for cut in [1, STEP_BYTES, STEP_BYTES + 1, body.len() - skippable.len() - 1] {
+            assert!(inflate(Encoding::Zstd, &body[..cut], 0, size).is_err(), "{cut}");
+            assert!(
+                zstandard::inflate_sized(&body[..cut], size, &|| true).is_err(),
+                "{cut}"
+            );
+        }
+        for wrong in [size - 1, size / 2] {
+            assert!(
+                zstandard::inflate_sized(&body, wrong, &|| true).is_err(),
+                "{wrong}"
+            );
+        }
+    }
+    assert!(
+        inflate(Encoding::Zstd, &one, 0, content.len() as u64).is_ok(),
+        "the context is as it was"
+    );
+}
+
+/// Scenario: gzip members of every size, with all that a header may have, laid end to end; the second or the last is damaged, or followed by what is none.
+/// Guarantees: all members inflate; damage anywhere is an error.
+#[test]
+fn gzip_members_that_follow_are_checked() {
+    let with_header = |data: &[u8]| {
+        let builder = flate2::GzBuilder::new()
+            .filename("name")
+            .comment("words")
+            .extra("more");
+        let mut e = builder.write(Vec::new(), flate2::Compression::fast());
+        e.write_all(data).unwrap();
+        e.finish().unwrap()
+    };
+    let data = text();
+    let members = [
+        gzip(b"x"),
+        with_header(&data),
+        gzip(&[]),
+        with_header(&[]),
+        gzip(&data),
+    ];
+    let expected = [&b"x"[..], &data, &data].concat();
+    let body = members.concat();
+    assert!(inflate(Encoding::Gzip, &body, 0, 1 << 20).unwrap() == expected);
+    let second = members[0].len();
+    let places = [
+        second,
+        second + 3,
+        second + members[1].len() - 5,
+        body.len() - 5,
+        body.len() - 1,
+    ];
+    for place in places {
+        let mut damaged = body.clone();
+        damaged[place] ^= 0x80;
+        let inflated = inflate(Encoding::Gzip, &damaged, 0, 1 << 20);
+        assert!(
+            matches!(inflated, Err(InflateError::Corrupt { .. })),
+            "{place}: {inflated:?}"
+        );
+        assert!(
+            inflate(Encoding::Gzip, &body[..place], 0, 1 << 20).is_err() || place == second,
+            "{place}"
         );
     }
+    let followed = [&body[..], b"nothing that is gzip"].concat();
+    assert!(inflate(Encoding::Gzip, &followed, 0, 1 << 20).is_err());
 }
 
 /// An LZ4 frame of three blocks.

@@ -74,6 +74,8 @@ pub struct Items {
     may_repeat: BTreeMap<u32, u32>,
     /// Of this process: items of which it was told that they were taken.
     pub delivered: u64,
+    /// Of this process: items that were ever in one request with one that nobody takes.
+    pub stuck_with: BTreeSet<u32>,
 }
 
 impl Items {
@@ -97,6 +99,7 @@ impl Items {
         }
         self.may_repeat(&again);
         self.delivered = 0;
+        self.stuck_with.clear();
     }
 
     /// Nothing came more often than it may have.

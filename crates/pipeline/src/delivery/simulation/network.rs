@@ -52,6 +52,25 @@ pub struct Manners {
     pub rejects: bool,
     /// It takes no more items in a request.
     pub most_items: Option<u64>,
+    /// Until it is mended, it takes no request with this item.
+    pub stuck: Option<Stuck>,
+}
+
+/// An item of which nobody knows what to do about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Stuck {
+    pub item: u32,
+    /// The destination says that it takes nothing; else, that it may work later.
+    pub refuses_all: bool,
+}
+
+impl Stuck {
+    fn answer(self) -> Verdict {
+        match self.refuses_all {
+            true => Verdict::EndpointFault { reason: "403".into() },
+            false => failed(None, "500"),
+        }
+    }
 }
 
 /// One endpoint.
@@ -66,6 +85,7 @@ struct State {
     weather: Weather,
     until: Instant,
     calm: bool,
+    mended: bool,
 }
 
 /// What comes of one request.
@@ -85,6 +105,7 @@ impl Network {
             weather: Weather::Fair,
             until: Instant::now(),
             calm: false,
+            mended: false,
         };
         Self {
             items,
@@ -98,6 +119,11 @@ impl Network {
         self.state.lock().calm = true;
     }
 
+    /// It takes every item from now on.
+    pub fn mend(&self) {
+        self.state.lock().mended = true;
+    }
+
     async fn send(&self, batch: &Batch) -> Verdict {
         let items: Vec<u32> = (batch.parts.iter())
             .flat_map(|part| items_in(&part.body))
@@ -107,7 +133,18 @@ impl Network {
             batch.items(),
             "items are what they are counted as"
         );
-        let fate = self.state.lock().fate(self.answer(&items));
+        let fate = {
+            let mut state = self.state.lock();
+            let stuck = self.manners.stuck.filter(|_| !state.mended);
+            let answer = match stuck.filter(|stuck| items.contains(&stuck.item)) {
+                Some(stuck) => {
+                    self.items.lock().stuck_with.extend(&items);
+                    stuck.answer()
+                }
+                None => self.answer(&items),
+            };
+            state.fate(answer)
+        };
         sleep(fate.there).await;
         let (rejected, taken): (Vec<_>, Vec<_>) = items
             .into_iter()
