@@ -15,6 +15,7 @@ use content::Content;
 use declared::certain_size;
 pub use declared::{inflated_size, is_portable};
 use steps::Steps;
+pub use zstandard::give_back_contexts;
 
 mod content;
 mod declared;

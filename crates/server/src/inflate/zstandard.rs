@@ -24,7 +24,16 @@ const ANY_WINDOW_LOG: u32 = 31;
 
 thread_local! {
     /// One context a thread: setting one up costs more than inflating a small body.
-    pub(super) static CONTEXT: RefCell<DCtx<'static>> = RefCell::new(DCtx::create());
+    pub(super) static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+}
+
+/// Drops what this thread keeps for the next body.
+pub fn give_back_contexts() {
+    CONTEXT.take();
+}
+
+fn with_context<T>(work: impl FnOnce(&mut DCtx<'static>) -> T) -> T {
+    CONTEXT.with_borrow_mut(|kept| work(kept.get_or_insert_with(DCtx::create)))
 }
 
 /// Content of a size that all frames declare. The output is the window, so no window is allocated, however large it claims to be.
@@ -34,7 +43,7 @@ pub(super) fn inflate_sized(
     may_go_on: &dyn Fn() -> bool,
 ) -> Result<Vec<u8>, InflateError> {
     let mut out: Vec<u8> = Vec::with_capacity(size as usize);
-    CONTEXT.with_borrow_mut(|context| {
+    with_context(|context| {
         if compressed.len() <= STEP_BYTES {
             return context.decompress(&mut out, compressed).map(drop).map_err(error);
         }
@@ -53,7 +62,7 @@ pub(super) fn inflate_sized(
 
 /// Content of unknown size.
 pub(super) fn inflate(steps: Steps<'_>, content: &mut Content<'_>) -> Result<(), InflateError> {
-    CONTEXT.with_borrow_mut(|context| {
+    with_context(|context| {
         let inflated = inflate_with(context, steps, content);
         let written = match &inflated {
             Ok(()) => content.len(),
