@@ -31,7 +31,7 @@ mod tracker;
 pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Open, Outcome, Pass};
 pub use budget::{
     Budget, Denied, EXPRESS_MAX_BYTES, EXPRESS_SHARE, GIVE_WAY_AFTER, GIVE_WAY_AGAIN_AFTER, NeverFits,
-    Permit, Usage, Visitor,
+    OverShare, Permit, Usage, Visitor,
 };
 pub use gauge::{LevelChange, LevelGauge};
 pub use guard::{Guard, Hooks, MethodView, NoHooks, OTHER_METHODS, Reason, Refusal, Ticket};
