@@ -188,7 +188,7 @@ impl Shedder {
                     Reason::Level(level, cause) => {
                         format!("this gateway sheds load: level {level} by {cause}; retry later")
                     }
-                    Reason::Breaker | Reason::NoRoom => refusal.to_string(),
+                    Reason::Breaker | Reason::NoRoom | Reason::NeverFits(_) => refusal.to_string(),
                 };
                 let excess = self.0.excess.load(Ordering::Relaxed);
                 Err(gate.busy(excess, message, "level"))
