@@ -618,6 +618,14 @@ fn export_tenants(registry: &Registry, gate: &Gate, tenants: &Tenants) {
             labels: vec![("tenant", tenants.name_at(index).to_string())],
             value: gate.held_by(index) as f64,
         }));
+        if count > Tenants::default().count() {
+            out.push(Sample {
+                name: "sluice_tenant_unread_bytes",
+                help: "Bytes of the memory budget that are reserved for requests whose tenants are not known yet.",
+                labels: vec![],
+                value: gate.held_unread() as f64,
+            });
+        }
     });
 }
 
