@@ -165,7 +165,7 @@ impl Gateway {
                 exporter: spec.exporter.clone(),
                 pipeline: pipeline.id.to_string(),
                 is_coupled: spec.on_full == OnFull::Refuse,
-                latency: pressure::tracker(),
+                latency: pressure::tracker(&settings.admission),
             }));
             let latencies = pressure.destinations[pressure.destinations.len() - specs.len()..].iter();
             let latencies: Vec<_> = latencies.map(|destination| destination.latency.clone()).collect();
