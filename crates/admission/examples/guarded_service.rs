@@ -2,7 +2,7 @@
 //!
 //! The service is healthy, then slow, then healthy again. Once it is slow, requests are answered with 503 and
 //! `Retry-After` without reaching it, but for a trickle; by the trickle the guard sees it recover. The same layer
-//! goes in front of an axum router or a tonic server: see the documentation of `GuardLayer`.
+//! goes in front of an axum router or a tonic server: see `axum_server.rs` and `tonic_server.rs`.
 #![allow(clippy::print_stdout, reason = "its output is the demonstration")]
 
 use std::convert::Infallible;
@@ -50,9 +50,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         |refusal: &Refusal| {
             let mut answer = Response::new(refusal.to_string());
             *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            answer
-                .headers_mut()
-                .insert(RETRY_AFTER, refusal.retry_after_seconds().into());
+            if let Some(seconds) = refusal.retry_after_seconds() {
+                answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+            }
             answer
         },
     )

@@ -28,9 +28,12 @@
 //! (dynamic thresholds, after Choudhury and Hahne, 1998). A tenant that is alone has the whole budget, unless room is
 //! kept for those that come later ([`Budget::keep_room_for_tenants`]). Tenants that flood at the same time hold bytes in
 //! proportion to their weights ([`Budget::set_weights`]). A request that is over its tenant's share while
-//! others of that tenant hold bytes waits for those: nobody else waits behind it or gives way to it.
+//! others of that tenant hold bytes waits for those: nobody else waits behind it or gives way to it. Whose a request is
+//! may show only when it has been read: then it is admitted under an index that stands for all of those, and its bytes
+//! go over to its tenant ([`Permit::move_to`]) if that one would have been granted them.
 
 mod line;
+mod permit;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU8;
@@ -39,6 +42,7 @@ use std::time::Duration;
 
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering};
 use line::{Line, Slot, Waiter, Waiting};
+pub use permit::{OverShare, Permit};
 
 /// The express lane is one part in this many of the capacity: enough to keep ordinary SDK
 /// requests (a few hundred KiB) flowing while the general lane is full of huge bodies.
@@ -60,8 +64,9 @@ pub const GIVE_WAY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// With one tenant that floods and others that hardly send, the flood gets to hold 4/5 of the lane.
 const TENANT_FACTOR: u64 = 4;
 
-/// Tenants whose bytes are counted apart; those beyond are counted as one. 4096 of the gateway's, with four signals each: 128 KiB.
-const TENANTS: usize = 4 * 4096;
+/// Tenants whose bytes are counted apart; those beyond are counted as one. 4096 of the gateway's and one for requests whose tenant is
+/// not known before they are read, with four signals each: 128 KiB.
+const TENANTS: usize = 4 * (4096 + 1);
 
 /// The reservation is larger than the lane it would have to come from: waiting cannot help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +165,10 @@ impl Lane {
 
     fn give_back(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    fn free(&self) -> u64 {
+        self.capacity().saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
     /// Reads what is used by writing it: bytes given back before are seen from now on, and whoever gives some back
@@ -495,19 +504,22 @@ impl Inner {
         }
     }
 
-    fn untake(&self, tenant: usize, share: Share) {
-        let bytes = share.bytes();
+    /// A tenant holds so many bytes less.
+    fn uncount(&self, tenant: usize, bytes: u64) {
         if bytes > 0 && self.tenants[tenant].fetch_sub(bytes, Ordering::Relaxed) == bytes {
             self.active_tenants.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    fn untake(&self, tenant: usize, share: Share) {
+        self.uncount(tenant, share.bytes());
         self.general.give_back(share.general);
         self.express.give_back(share.express);
     }
 
     /// Whether `bytes` more are too many for a tenant while others hold something too, or room is kept for them.
     fn is_over_share(&self, lane: &Lane, tenant: usize, bytes: u64) -> bool {
-        let free = lane.capacity().saturating_sub(lane.used.load(Ordering::Relaxed));
-        self.exceeds_share(tenant, self.held_by(tenant), bytes, free)
+        self.exceeds_share(tenant, self.held_by(tenant), bytes, lane.free())
     }
 
     /// Whether a request of the growing line is over its tenant's share because of what others of that tenant hold that
@@ -640,88 +652,7 @@ impl Visitor {
     }
 
     fn permit(&self, share: Share) -> Permit {
-        Permit {
-            budget: self.budget.clone(),
-            tenant: self.tenant,
-            share,
-        }
-    }
-}
-
-/// Bytes reserved in a [`Budget`]; dropping it releases them.
-#[derive(Debug)]
-pub struct Permit {
-    budget: Budget,
-    tenant: usize,
-    share: Share,
-}
-
-impl Permit {
-    /// Bytes held.
-    pub fn bytes(&self) -> u64 {
-        self.share.bytes()
-    }
-
-    /// Whether its tenant holds less than an equal part of what all tenants hold: what is too much is not its doing. Where one floods a queue
-    /// that others use up as they should, they hold what came between, and that may be most of an equal part.
-    pub fn is_of_a_light_tenant(&self) -> bool {
-        let inner = &self.budget.0;
-        let used = inner.general.used.load(Ordering::Relaxed) + inner.express.used.load(Ordering::Relaxed);
-        let tenants = inner.active_tenants.load(Ordering::Relaxed) as u64;
-        tenants * inner.held_by(self.tenant) < used
-    }
-
-    /// A permit for a copy of what this one is for, made on its way out: its bytes are taken at once, whether they are free or not, for
-    /// what leaves must not wait for what comes in. While more is taken than there is, nothing is granted to anybody.
-    pub fn for_copy(&self, bytes: u64) -> Permit {
-        let inner = &self.budget.0;
-        inner.general.charge(bytes);
-        inner.count(self.tenant, bytes);
-        Permit {
-            budget: self.budget.clone(),
-            tenant: self.tenant,
-            share: Share::of(Granted::General, bytes),
-        }
-    }
-
-    /// Joins another permit of the same request into this one.
-    pub fn absorb(&mut self, mut other: Permit) {
-        debug_assert!(
-            Arc::ptr_eq(&self.budget.0, &other.budget.0) && self.tenant == other.tenant,
-            "permits of two budgets or tenants never mix"
-        );
-        let more = std::mem::take(&mut other.share);
-        self.share.general += more.general;
-        self.share.express += more.express;
-    }
-
-    /// Gives back all above `bytes`.
-    pub fn shrink_to(&mut self, bytes: u64) {
-        let surplus = self.bytes().saturating_sub(bytes);
-        // The general lane is the contended one: give that back first.
-        let general = surplus.min(self.share.general);
-        let express = surplus - general;
-        self.share.general -= general;
-        self.share.express -= express;
-        self.release(Share { general, express });
-    }
-
-    fn release(&self, share: Share) {
-        if share.bytes() == 0 {
-            return;
-        }
-        let inner = &self.budget.0;
-        inner.untake(self.tenant, share);
-        inner.released.fetch_add(share.bytes(), Ordering::Relaxed);
-        if inner.waiting.load(Ordering::Acquire) > 0 {
-            self.budget.serve(&mut inner.line.lock());
-        }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.release(self.share);
+        Permit::new(self.budget.clone(), self.tenant, share)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::registry::{Named, Registry};
 use crate::tracker::duration_nanos;
 use crate::{
     Action, Breaker, BreakerChange, BreakerState, Cause, GuardSettings, Jitter, Level, LevelChange,
-    LevelGauge, Outcome, Pass, Priority, Signals, Stats, Tracker,
+    LevelGauge, NeverFits, Outcome, Pass, Priority, Signals, Stats, Tracker,
 };
 
 /// The name of what methods beyond the limit share.
@@ -61,23 +61,34 @@ pub enum Reason {
     Level(Level, Cause),
     /// The method keeps failing.
     Breaker,
-    /// There is no room for it, says whoever reserves bytes.
+    /// There is no room for it for now, says whoever reserves bytes.
     NoRoom,
+    /// There never is.
+    NeverFits(NeverFits),
 }
 
-/// Come back later.
+/// Come back later, or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
     /// Why.
     pub reason: Reason,
-    /// When; with jitter, so that the refused do not come back as one.
-    pub retry_after: Duration,
+    /// When; with jitter, so that the refused do not come back as one. `None`: never, for the answer would be the same.
+    pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
+    /// Of what is too large for ever.
+    pub fn never(never: NeverFits) -> Self {
+        Self {
+            reason: Reason::NeverFits(never),
+            retry_after: None,
+        }
+    }
+
     /// `retry_after` in whole seconds, rounded up: the value of HTTP's `Retry-After`.
-    pub fn retry_after_seconds(&self) -> u64 {
-        self.retry_after.as_secs() + u64::from(self.retry_after.subsec_nanos() > 0)
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        let delay = self.retry_after?;
+        Some(delay.as_secs() + u64::from(delay.subsec_nanos() > 0))
     }
 }
 
@@ -87,8 +98,12 @@ impl std::fmt::Display for Refusal {
             Reason::Level(level, cause) => write!(f, "overloaded: level {level} by {cause}")?,
             Reason::Breaker => f.write_str("the method failed repeatedly and is left alone")?,
             Reason::NoRoom => f.write_str("no room for the request")?,
+            Reason::NeverFits(never) => write!(f, "{never}; send less at once")?,
         }
-        write!(f, "; try again in {} s", self.retry_after_seconds())
+        match self.retry_after_seconds() {
+            Some(seconds) => write!(f, "; try again in {seconds} s"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -246,6 +261,14 @@ impl Guard {
         }
     }
 
+    /// Takes back a ticket whose request was turned away for want of something that the guard knows nothing of, and tells the hooks.
+    pub fn turn_away(&self, ticket: Ticket, refusal: &Refusal, now: u64) {
+        if let Some(method) = &ticket.method {
+            self.hooks.refused(&method.name, refusal);
+        }
+        self.abandon(ticket, now);
+    }
+
     /// Takes in what the process feels at `now`. Call it every 100 ms or so, and when something changed for sure.
     pub fn observe(&self, signals: &Signals, now: u64) {
         let thresholds = &self.settings.signals;
@@ -338,7 +361,7 @@ impl Guard {
     fn refuse(&self, method: &Named<Method>, reason: Reason, retry_after: Duration) -> Refusal {
         let refusal = Refusal {
             reason,
-            retry_after: self.spread(retry_after),
+            retry_after: Some(self.spread(retry_after)),
         };
         self.hooks.refused(&method.name, &refusal);
         refusal
@@ -553,7 +576,7 @@ mod tests {
                             false
                         }
                         Err(refusal) => {
-                            assert!(refusal.retry_after_seconds() >= 1, "{refusal}");
+                            assert!(refusal.retry_after_seconds() >= Some(1), "{refusal}");
                             true
                         }
                     })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::guard::Method;
-use crate::{Actions, BreakerSettings, LatencyThresholds, SignalThresholds, TrackerSettings};
+use crate::{Actions, BreakerSettings, LatencyThresholds, SignalThresholds, Steps, TrackerSettings};
 
 /// Settings of a [`Guard`](crate::Guard). [`GuardSettings::default`] is the balanced preset.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,8 +64,9 @@ impl Default for GuardSettings {
 }
 
 impl GuardSettings {
-    /// For thousands of requests a second and method: a longer memory, so that percentiles rest on more samples
-    /// and levels do not follow every burst. 2.0 KiB a method, 1,024 methods.
+    /// For thousands of requests a second and method, where long queues are ordinary: a longer memory, so that percentiles rest on more
+    /// samples and levels do not follow every burst; budget and queues may be fuller, and what they hold older, before
+    /// that is a level. 1.9 KiB a method, 1,024 methods.
     pub fn high_throughput() -> Self {
         let balanced = Self::default();
         Self {
@@ -75,14 +76,22 @@ impl GuardSettings {
                 half_life: Duration::from_secs(30),
                 ..balanced.tracker
             },
+            signals: SignalThresholds {
+                budget: Steps::new(0.80, 0.92, 0.97, f64::INFINITY),
+                queue_bytes: Steps::new(0.75, 0.90, 0.95, 0.99),
+                queue_age_seconds: Steps::new(120.0, 600.0, 1_800.0, 7_200.0),
+                export_latency_seconds: Steps::new(10.0, 20.0, 30.0, f64::INFINITY),
+                ..balanced.signals
+            },
             hold: Duration::from_secs(5),
             ..balanced
         }
     }
 
-    /// For services that answer in microseconds: a short memory, levels that follow within a second or two, and a
-    /// range that begins at half a microsecond. 2.0 KiB a method, 512 methods. The thresholds stay those of the
-    /// balanced preset: set them to what is slow for the service.
+    /// For services that answer in microseconds, and data that is worth little when it is late: a short memory, levels that follow
+    /// within a second or two, a range that begins at half a microsecond, and a level for what has waited for seconds. 1.9 KiB a
+    /// method, 512 methods. The thresholds of latency stay those of the balanced preset: set them to what is slow for
+    /// the service.
     pub fn low_latency() -> Self {
         let balanced = Self::default();
         Self {
@@ -91,14 +100,19 @@ impl GuardSettings {
                 half_life: Duration::from_secs(2),
                 percentiles: Some((Duration::from_nanos(512), Duration::from_secs(8))),
             },
+            signals: SignalThresholds {
+                queue_age_seconds: Steps::new(2.0, 10.0, 60.0, 600.0),
+                export_latency_seconds: Steps::new(1.0, 2.0, 5.0, f64::INFINITY),
+                ..balanced.signals
+            },
             hold: Duration::from_millis(250),
             trickle: Duration::from_millis(20),
             ..balanced
         }
     }
 
-    /// For small containers: percentiles between 1 ms and 16 s only, which the thresholds lie in. 1.3 KiB a method,
-    /// 64 methods.
+    /// For small containers: percentiles between 1 ms and 16 s only, which the thresholds lie in, and levels that rise earlier, since one
+    /// request more is a larger part of a small budget. 1.3 KiB a method, 64 methods.
     pub fn small_memory() -> Self {
         let balanced = Self::default();
         Self {
@@ -106,6 +120,11 @@ impl GuardSettings {
             tracker: TrackerSettings {
                 percentiles: Some((Duration::from_nanos(1 << 20), Duration::from_nanos(1 << 34))),
                 ..balanced.tracker
+            },
+            signals: SignalThresholds {
+                budget: Steps::new(0.60, 0.75, 0.90, f64::INFINITY),
+                queue_bytes: Steps::new(0.50, 0.70, 0.85, 0.95),
+                ..balanced.signals
             },
             ..balanced
         }

@@ -6,16 +6,24 @@
 //! body that streams for long does not count as latency, and permits ([`GuardLayer::with_permits`]) are held until
 //! then and no longer. A permit that must outlive the body belongs into the response, put there by the service.
 //!
+//! A permit may be waited for ([`Reserved::Waits`]), for a bounded time, in which the service is not called and the guard's clock does not
+//! run: three outcomes, as in the gateway.
+//!
 //! The future is boxed: one allocation for each admitted request.
 
-use std::pin::Pin;
+mod future;
+mod permits;
+
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::{Guard, Origin, Outcome, Priority, Refusal, Ticket};
+use crate::{Guard, Origin, Outcome, Priority, Refusal};
+pub use future::GuardedFuture;
+use future::{State, UnderWay};
+pub use permits::{Budgeted, LONGEST_LINE, NoPermits, Reserve, Reserved};
 
 /// Says how a response counts for the method's breaker. An `Err` of the service always counts as a failure.
 pub trait Classify<Response> {
@@ -39,56 +47,11 @@ impl<Response, F: Fn(&Response) -> Outcome> Classify<Response> for F {
     }
 }
 
-/// Reserves what a request will hold, before the service sees it.
-pub trait Reserve<Request> {
-    /// Held until the response future resolves or is dropped.
-    type Permit;
-
-    /// Reserves for `request`.
-    ///
-    /// # Errors
-    /// A refusal, usually with [`Reason::NoRoom`](crate::Reason::NoRoom).
-    fn reserve(&self, request: &Request) -> Result<Self::Permit, Refusal>;
-}
-
-/// Reserves nothing.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoPermits;
-
-impl<Request> Reserve<Request> for NoPermits {
-    type Permit = ();
-
-    fn reserve(&self, _: &Request) -> Result<(), Refusal> {
-        Ok(())
-    }
-}
-
-impl<Request, Permit, F: Fn(&Request) -> Result<Permit, Refusal>> Reserve<Request> for F {
-    type Permit = Permit;
-
-    fn reserve(&self, request: &Request) -> Result<Permit, Refusal> {
-        self(request)
-    }
-}
-
 /// Puts a [`Guard`] in front of a service. Time is that of [`Origin::process`].
 ///
-/// `examples/guarded_service.rs` has a complete server. With axum, `Router::layer` takes it as it is:
-///
-/// ```ignore
-/// let guard = Arc::new(Guard::new(GuardSettings::default(), NoHooks, 1));
-/// let layer = GuardLayer::new(
-///     guard,
-///     |request: &Request<Body>| request.uri().path(), // better: the route, from MatchedPath
-///     |refusal: &Refusal| {
-///         let retry_after = [(RETRY_AFTER, refusal.retry_after_seconds().to_string())];
-///         (StatusCode::SERVICE_UNAVAILABLE, retry_after).into_response()
-///     },
-/// );
-/// let app = Router::new().route("/orders", post(orders)).layer(layer);
-/// ```
-///
-/// With tonic, `Server::builder().layer(layer)`, and a refusal becomes `Status::unavailable` with `RetryInfo`.
+/// A [`Refusal`] says whether and when to come back, and the closure says that in the protocol's words. `examples/axum_server.rs` (503 with
+/// `Retry-After`) and `examples/tonic_server.rs` (`UNAVAILABLE` with `RetryInfo`) are complete servers with both, and with a
+/// [`Budgeted`] that lets requests wait; `examples/guarded_service.rs` shows a service that becomes slow and recovers.
 #[derive(Debug)]
 pub struct GuardLayer<M, A, C = AnyResponse, P = NoPermits> {
     parts: Arc<Parts<M, A, C, P>>,
@@ -196,15 +159,15 @@ impl<S: Clone, M, A, C, P> Clone for Guarded<S, M, A, C, P> {
 
 impl<Request, S, M, A, C, P> Service<Request> for Guarded<S, M, A, C, P>
 where
-    S: Service<Request>,
+    S: Service<Request> + Clone,
     M: Fn(&Request) -> &str,
     A: Fn(&Refusal) -> S::Response,
-    C: Classify<S::Response> + Clone,
+    C: Classify<S::Response>,
     P: Reserve<Request>,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = GuardedFuture<S::Future, S::Response, C, P::Permit>;
+    type Future = GuardedFuture<S, Request, M, A, C, P>;
 
     /// Ready when the service is. A refused request leaves the readiness it found for the next one.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -212,285 +175,33 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let parts = &self.parts;
-        let begun = parts.origin.now();
+        let parts = self.parts.clone();
         let method = (parts.method)(&request);
-        let ticket = match parts.guard.admit(method, Priority::Normal, begun) {
-            Ok(ticket) => ticket,
-            Err(refusal) => return GuardedFuture::Refused(Some((parts.answer)(&refusal))),
-        };
-        let permit = match parts.permits.reserve(&request) {
-            Ok(permit) => permit,
-            Err(refusal) => {
-                parts.guard.abandon(ticket, begun);
-                return GuardedFuture::Refused(Some((parts.answer)(&refusal)));
+        let state = match parts.guard.admit(method, Priority::Normal, parts.origin.now()) {
+            Err(refusal) => State::Refused(Some((parts.answer)(&refusal))),
+            Ok(ticket) => {
+                let under_way = UnderWay::new(parts.guard.clone(), parts.origin, ticket);
+                match parts.permits.reserve(&request) {
+                    Reserved::Granted(permit) => State::call(&mut self.inner, request, under_way, permit),
+                    Reserved::Waits(wait) => {
+                        // The one that is ready waits with its request; the next request asks another one whether it is.
+                        let next = self.inner.clone();
+                        let service = std::mem::replace(&mut self.inner, next);
+                        State::Waits {
+                            wait,
+                            held: Some((service, request, under_way)),
+                        }
+                    }
+                    Reserved::Refused(refusal) => {
+                        under_way.refuse(&refusal);
+                        State::Refused(Some((parts.answer)(&refusal)))
+                    }
+                }
             }
         };
-        GuardedFuture::UnderWay {
-            under_way: UnderWay {
-                guard: parts.guard.clone(),
-                origin: parts.origin,
-                ticket: Some(ticket),
-                begun,
-            },
-            classify: parts.classify.clone(),
-            permit: Some(permit),
-            response: Box::pin(self.inner.call(request)),
-        }
-    }
-}
-
-/// What a [`Guarded`] service answers with.
-#[derive(Debug)]
-pub enum GuardedFuture<F, Response, C, Permit> {
-    /// The answer to a request that was refused.
-    Refused(Option<Response>),
-    /// The service is at it.
-    UnderWay {
-        /// The service's own future.
-        response: Pin<Box<F>>,
-        /// Tells the guard how it ended.
-        under_way: UnderWay,
-        /// Says how the response counts.
-        classify: C,
-        /// Given back when the response is there, or the future is dropped.
-        permit: Option<Permit>,
-    },
-}
-
-/// A request being worked on. Dropped before it has ended, it counts as abandoned after as long as it took.
-#[derive(Debug)]
-pub struct UnderWay {
-    guard: Arc<Guard>,
-    origin: Origin,
-    ticket: Option<Ticket>,
-    begun: u64,
-}
-
-impl UnderWay {
-    fn end(&mut self, outcome: Outcome) {
-        if let Some(ticket) = self.ticket.take() {
-            let now = self.origin.now();
-            self.guard
-                .settle(ticket, outcome, now.saturating_sub(self.begun), now);
-        }
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.end(Outcome::Abandoned);
-    }
-}
-
-// The service's future is boxed, and nothing else is ever pinned.
-impl<F, Response, C, Permit> Unpin for GuardedFuture<F, Response, C, Permit> {}
-
-impl<F, Response, Error, C, Permit> Future for GuardedFuture<F, Response, C, Permit>
-where
-    F: Future<Output = Result<Response, Error>>,
-    C: Classify<Response>,
-{
-    type Output = Result<Response, Error>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Self::Refused(answer) => {
-                let answer = answer
-                    .take()
-                    .expect("a future is not polled after it has resolved");
-                Poll::Ready(Ok(answer))
-            }
-            Self::UnderWay {
-                response,
-                under_way,
-                classify,
-                permit,
-            } => response.as_mut().poll(context).map(|result| {
-                permit.take();
-                under_way.end(match &result {
-                    Ok(response) => classify.outcome(response),
-                    Err(_) => Outcome::Failure,
-                });
-                result
-            }),
-        }
+        GuardedFuture { parts, state }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
-
-    use tower::{ServiceExt as _, service_fn};
-
-    use super::*;
-    use crate::{GuardSettings, Level, NoHooks, Reason, Signals};
-
-    type Request = http::Request<&'static str>;
-    type Response = http::Response<&'static str>;
-
-    fn layer(
-        guard: &Arc<Guard>,
-    ) -> GuardLayer<impl Fn(&Request) -> &str + Clone, impl Fn(&Refusal) -> Response + Clone> {
-        GuardLayer::new(
-            guard.clone(),
-            |request: &Request| request.uri().path(),
-            |refusal: &Refusal| {
-                http::Response::builder()
-                    .status(503)
-                    .header("retry-after", refusal.retry_after_seconds())
-                    .body("later")
-                    .unwrap()
-            },
-        )
-    }
-
-    fn get(path: &'static str) -> Request {
-        http::Request::get(path).body("").unwrap()
-    }
-
-    async fn ok(_: Request) -> Result<Response, Infallible> {
-        Ok(http::Response::new("done"))
-    }
-
-    /// Scenario: a guarded service at normal, then at emergency.
-    /// Guarantees: requests reach the service and are counted; refused ones do not reach it, and their answer is the
-    /// closure's, with when to come back.
-    #[tokio::test]
-    async fn admits_and_refuses() {
-        let guard = Arc::new(Guard::new(GuardSettings::default(), NoHooks, 1));
-        let service = layer(&guard).layer(service_fn(ok));
-        assert_eq!(service.clone().oneshot(get("/a")).await.unwrap().status(), 200);
-        let now = Origin::process().now();
-        assert!(
-            guard
-                .methods(now)
-                .any(|method| method.name == "/a" && method.stats.weight == 1.0)
-        );
-        guard.observe(
-            &Signals {
-                disk: 1.0,
-                ..Signals::default()
-            },
-            now,
-        );
-        assert_eq!(guard.level(), Level::Emergency);
-        // The trickle.
-        assert_eq!(service.clone().oneshot(get("/a")).await.unwrap().status(), 200);
-        let refused = service.oneshot(get("/a")).await.unwrap();
-        assert_eq!(
-            (refused.status(), *refused.body()),
-            (http::StatusCode::SERVICE_UNAVAILABLE, "later")
-        );
-        let seconds: u64 = refused.headers()["retry-after"]
-            .to_str()
-            .unwrap()
-            .parse()
-            .unwrap();
-        assert!((8..=13).contains(&seconds), "{seconds}");
-    }
-
-    /// Scenario: five responses that the classifier calls failures.
-    /// Guarantees: they open the method's breaker, once it was closed for a while.
-    #[tokio::test]
-    async fn responses_count_as_classified() {
-        let mut settings = GuardSettings::default();
-        settings.breaker.as_mut().unwrap().min_closed = Duration::ZERO;
-        let guard = Arc::new(Guard::new(settings, NoHooks, 1));
-        let failed = |response: &Response| {
-            if response.status().is_server_error() {
-                Outcome::Failure
-            } else {
-                Outcome::Success
-            }
-        };
-        let service = layer(&guard)
-            .with_outcomes(failed)
-            .layer(service_fn(async |_: Request| {
-                Ok::<_, Infallible>(http::Response::builder().status(500).body("broken").unwrap())
-            }));
-        let mut statuses = Vec::new();
-        // The breaker's clock has steps of a millisecond: it needs to have been closed for one.
-        while statuses.last() != Some(&503) {
-            statuses.push(
-                service
-                    .clone()
-                    .oneshot(get("/a"))
-                    .await
-                    .unwrap()
-                    .status()
-                    .as_u16(),
-            );
-        }
-        assert!(statuses.len() > 3 && statuses[..3] == [500; 3], "{statuses:?}");
-        assert_eq!(
-            layer(&guard)
-                .layer(service_fn(ok))
-                .oneshot(get("/b"))
-                .await
-                .unwrap()
-                .status(),
-            200
-        );
-    }
-
-    /// Scenario: one permit; a request under way, a second one; the first is given up, a third one.
-    /// Guarantees: the second is refused, the third admitted: a permit is held until the future resolves or is
-    /// dropped, and what was given up counts for the latency.
-    #[tokio::test]
-    async fn permits_are_held_while_under_way() {
-        let guard = Arc::new(Guard::new(GuardSettings::default(), NoHooks, 1));
-        let free = Arc::new(AtomicUsize::new(1));
-        struct Place(Arc<AtomicUsize>);
-        impl Drop for Place {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        let places = {
-            let free = free.clone();
-            move |_: &Request| {
-                free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |free| free.checked_sub(1))
-                    .map(|_| Place(free.clone()))
-                    .map_err(|_| Refusal {
-                        reason: Reason::NoRoom,
-                        retry_after: Duration::from_secs(1),
-                    })
-            }
-        };
-        let service = layer(&guard)
-            .with_permits(places)
-            .layer(service_fn(async |request: Request| {
-                if request.uri().path() == "/stuck" {
-                    std::future::pending::<()>().await;
-                }
-                ok(request).await
-            }));
-        let mut stuck = Box::pin(service.clone().oneshot(get("/stuck")));
-        assert!(futures_poll(&mut stuck).await.is_pending());
-        assert_eq!(free.load(Ordering::Relaxed), 0);
-        assert_eq!(service.clone().oneshot(get("/a")).await.unwrap().status(), 503);
-        drop(stuck);
-        assert_eq!(service.oneshot(get("/a")).await.unwrap().status(), 200);
-        assert_eq!(free.load(Ordering::Relaxed), 1);
-        let now = Origin::process().now();
-        assert!(
-            guard
-                .methods(now)
-                .any(|method| method.name == "/stuck" && method.stats.weight == 1.0)
-        );
-        assert!(
-            guard
-                .methods(now)
-                .any(|method| method.name == "/a" && method.stats.weight == 1.0)
-        );
-    }
-
-    /// Polls once.
-    async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
-        std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await
-    }
-}
+mod tests;

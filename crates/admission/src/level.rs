@@ -201,6 +201,16 @@ pub struct Steps {
 }
 
 impl Steps {
+    /// The four steps, in their order.
+    pub const fn new(warning: f64, moderate: f64, critical: f64, emergency: f64) -> Self {
+        Self {
+            warning,
+            moderate,
+            critical,
+            emergency,
+        }
+    }
+
     /// The level of `value`. What is not a number is normal.
     #[inline]
     pub fn level(&self, value: f64) -> Level {
@@ -251,19 +261,13 @@ pub struct SignalThresholds {
 
 impl Default for SignalThresholds {
     fn default() -> Self {
-        let steps = |warning, moderate, critical, emergency| Steps {
-            warning,
-            moderate,
-            critical,
-            emergency,
-        };
         Self {
-            budget: steps(0.70, 0.85, 0.95, f64::INFINITY),
-            queue_bytes: steps(0.60, 0.80, 0.90, 0.97),
+            budget: Steps::new(0.70, 0.85, 0.95, f64::INFINITY),
+            queue_bytes: Steps::new(0.60, 0.80, 0.90, 0.97),
             // Clients retry for a minute or so; what is older than ten is late for any alert.
-            queue_age_seconds: steps(30.0, 120.0, 600.0, 3_600.0),
-            disk: steps(0.75, 0.85, 0.92, 0.97),
-            export_latency_seconds: steps(5.0, 10.0, 20.0, f64::INFINITY),
+            queue_age_seconds: Steps::new(30.0, 120.0, 600.0, 3_600.0),
+            disk: Steps::new(0.75, 0.85, 0.92, 0.97),
+            export_latency_seconds: Steps::new(5.0, 10.0, 20.0, f64::INFINITY),
         }
     }
 }

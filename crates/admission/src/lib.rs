@@ -31,7 +31,7 @@ mod tracker;
 pub use breaker::{Breaker, BreakerChange, BreakerSettings, BreakerState, Open, Outcome, Pass};
 pub use budget::{
     Budget, Denied, EXPRESS_MAX_BYTES, EXPRESS_SHARE, GIVE_WAY_AFTER, GIVE_WAY_AGAIN_AFTER, NeverFits,
-    Permit, Usage, Visitor,
+    OverShare, Permit, Usage, Visitor,
 };
 pub use gauge::{LevelChange, LevelGauge};
 pub use guard::{Guard, Hooks, MethodView, NoHooks, OTHER_METHODS, Reason, Refusal, Ticket};
@@ -39,7 +39,10 @@ pub use guard_settings::GuardSettings;
 pub use hint::{MAX_RETRY_HINT, MIN_RETRY_HINT, RetryHint};
 pub use jitter::Jitter;
 #[cfg(feature = "tower")]
-pub use layer::{AnyResponse, Classify, GuardLayer, Guarded, GuardedFuture, NoPermits, Reserve, UnderWay};
+pub use layer::{
+    AnyResponse, Budgeted, Classify, GuardLayer, Guarded, GuardedFuture, LONGEST_LINE, NoPermits, Reserve,
+    Reserved,
+};
 pub use level::{Cause, LatencyThresholds, Level, SignalThresholds, Signals, Steps};
 pub use policy::{Action, Actions, Priority};
 pub use tracker::{Origin, Stats, Tracker, TrackerSettings};

@@ -136,15 +136,15 @@ impl OtlpService {
 #[derive(Debug, Clone, Copy)]
 struct Owner {
     tenant: TenantId,
-    /// Whether the head says so; if not, the body may.
-    is_named: bool,
+    /// Whether that is settled; if not, the body may name another.
+    is_known: bool,
 }
 
 impl Owner {
     /// Before anything is known.
     const UNKNOWN: Self = Self {
         tenant: TenantId::DEFAULT,
-        is_named: false,
+        is_known: false,
     };
 }
 
@@ -178,10 +178,19 @@ impl Inner {
         };
         let tenancy = self.settings.tenancy.as_ref();
         let named = tenancy.and_then(|tenancy| tenancy.of_head(headers, identity.as_deref()));
+        let is_in_body = tenancy.is_some_and(|tenancy| tenancy.resource_attribute().is_some());
         Ok(Owner {
             tenant: named.unwrap_or(TenantId::DEFAULT),
-            is_named: named.is_some(),
+            is_known: named.is_some() || !is_in_body,
         })
+    }
+
+    /// The request's turn at the gate, in the share of its tenant as far as that is known.
+    fn visit(&self, signal: Signal, owner: Owner) -> Visit<'_> {
+        match owner.is_known {
+            true => self.gate.visit_of(owner.tenant, signal),
+            false => self.gate.visit_unread(signal),
+        }
     }
 
     /// The tenant that a scanned body names, where one is looked for there.
@@ -250,10 +259,12 @@ impl Inner {
         })
         .await
         .map_err(|error| Refusal::Bad(format!("the body is not a valid OTLP {signal} request: {error}")))?;
-        if !owner.is_named
-            && let Some(tenant) = self.owner_in_body(signal, &body)
-        {
-            owner.tenant = tenant;
+        if !owner.is_known {
+            *owner = Owner {
+                tenant: self.owner_in_body(signal, &body).unwrap_or(owner.tenant),
+                is_known: true,
+            };
+            self.gate.hand_over(&mut permit, owner.tenant, signal)?;
         }
         let payload = Payload {
             signal,

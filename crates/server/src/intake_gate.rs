@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluice_admission::{
-    Budget, Denied, GIVE_WAY_AFTER, GIVE_WAY_AGAIN_AFTER, NeverFits, Permit, RetryHint, Usage, Visitor,
+    Budget, Denied, GIVE_WAY_AFTER, GIVE_WAY_AGAIN_AFTER, NeverFits, OverShare, Permit, RetryHint, Usage,
+    Visitor,
 };
-use sluice_payload::{Signal, TenantId};
+use sluice_payload::{MAX_TENANTS, Signal, TenantId};
 use sluice_telemetry::{Counter, Registry};
 use tokio::time::Instant;
 
@@ -72,12 +73,32 @@ impl Gate {
     /// The turn of a request of `tenant` with `signal`. Each signal of a tenant has a share of the budget while others hold
     /// something too: then a destination of logs that is down leaves room for traces.
     pub fn visit_of(&self, tenant: TenantId, signal: Signal) -> Visit<'_> {
+        self.visit_with(share(tenant.index(), signal))
+    }
+
+    /// The turn of a request with `signal` whose tenant shows when it has been read. Until then its bytes count to a share that all
+    /// such requests have together, apart from that of any tenant; then [`Gate::hand_over`] them.
+    pub fn visit_unread(&self, signal: Signal) -> Visit<'_> {
+        self.visit_with(share(UNREAD, signal))
+    }
+
+    /// Counts what was reserved for a request that was [admitted unread](Self::visit_unread) to its tenant from now on.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] when that tenant has its share. It does not wait for it: what it holds is room for others' requests to be read.
+    pub fn hand_over(&self, permit: &mut Permit, tenant: TenantId, signal: Signal) -> Result<(), Refusal> {
+        permit
+            .move_to(share(tenant.index(), signal))
+            .map_err(|OverShare| {
+                let message = "the tenant of this request holds its share of the memory budget; retry later";
+                self.busy(permit.bytes(), message.into(), "memory")
+            })
+    }
+
+    fn visit_with(&self, share: usize) -> Visit<'_> {
         Visit {
             gate: self,
-            visitor: self
-                .0
-                .budget
-                .visit(shares(tenant.index()).start + signal as usize),
+            visitor: self.0.budget.visit(share),
             patience: self.0.wait,
             turn_patience: self.0.wait.min(LONGEST_WAIT),
             held: 0,
@@ -108,6 +129,11 @@ impl Gate {
         self.budget().set_weights(by_share);
     }
 
+    /// Bytes of the budget that requests hold whose tenants are not known yet.
+    pub fn held_unread(&self) -> u64 {
+        self.held_by(UNREAD)
+    }
+
     /// Bytes of the budget that requests of the tenant with this index hold.
     pub fn held_by(&self, tenant: usize) -> u64 {
         shares(tenant).map(|share| self.0.budget.used_by(share)).sum()
@@ -122,6 +148,14 @@ impl Gate {
             reason,
         }
     }
+}
+
+/// The index of requests that have not been read: beyond those of all tenants. Had they the share of requests without a tenant, one
+/// who sends many of those would keep all others from being read.
+const UNREAD: usize = MAX_TENANTS;
+
+fn share(tenant: usize, signal: Signal) -> usize {
+    shares(tenant).start + signal as usize
 }
 
 /// The shares of a tenant, one for each signal: to the budget, each is a tenant.
@@ -302,146 +336,4 @@ fn most_waiting(capacity: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Scenario: logs fill the budget as far as they may, in front of a destination that takes nothing; then traces come, of
-    /// the same tenant, and logs again.
-    /// Guarantees: traces find a fifth of the general lane and more; logs are refused, and do not keep traces waiting.
-    #[tokio::test(start_paused = true)]
-    async fn a_signal_leaves_room_for_others() {
-        const PIECE: u64 = 2 << 20;
-        let budget = Budget::new(128 << 20);
-        budget.keep_room_for_tenants();
-        let gate = Gate::new(budget, Duration::from_secs(5), &Registry::default(), 1);
-        let mut held = Vec::new();
-        let mut fill = async |signal| {
-            let mut count = 0;
-            while let Ok(permit) = gate.visit_of(TenantId::DEFAULT, signal).reserve(PIECE).await {
-                held.push(permit);
-                count += 1;
-            }
-            (count * PIECE) >> 20
-        };
-        let logs = fill(Signal::Logs).await;
-        assert!((90..=98).contains(&logs), "{logs} MiB of logs");
-        let traces = fill(Signal::Traces).await;
-        assert!(traces >= 16, "{traces} MiB of traces");
-        assert_eq!(gate.held_by(TenantId::DEFAULT.index()), (logs + traces) << 20);
-    }
-
-    /// Scenario: a request reserves twice while the budget is full; another request lets go in time for the first
-    /// reservation only.
-    /// Guarantees: both waits together are no longer than the gate's; the refusal is retryable.
-    #[tokio::test(start_paused = true)]
-    async fn waits_of_one_request_add_up() {
-        const WAIT: Duration = Duration::from_secs(5);
-        let budget = Budget::new(16 << 20);
-        let gate = Gate::new(budget.clone(), WAIT, &Registry::default(), 1);
-        let held = budget.try_reserve(15 << 20).unwrap();
-        let began = Instant::now();
-        tokio::spawn(async move {
-            tokio::time::sleep(WAIT - Duration::from_secs(1)).await;
-            drop(held);
-        });
-        let mut visit = gate.visit();
-        let first = visit.reserve(15 << 20).await.unwrap();
-        assert_eq!(visit.patience(), Duration::from_secs(1));
-        let refused = visit.reserve(2 << 20).await.unwrap_err();
-        assert!(matches!(refused, Refusal::Busy { .. }), "{refused}");
-        assert_eq!(began.elapsed(), WAIT);
-        drop(first);
-    }
-
-    const LARGE: u64 = 1 << 20;
-
-    /// A gate at which four bodies of [`LARGE`] have turns, and those of them.
-    async fn full_of_turns(budget: Budget) -> (Gate, Vec<Option<Turn>>) {
-        let gate = Gate::new(budget, Duration::from_secs(5), &Registry::default(), 1);
-        let mut turns = Vec::new();
-        for _ in 0..4 {
-            let mut visit = gate.visit();
-            assert_eq!(visit.take_turn(LARGE).await, Duration::ZERO);
-            turns.push(visit.into_turn());
-        }
-        assert!(turns.iter().all(Option::is_some));
-        (gate, turns)
-    }
-
-    /// Scenario: others keep all turns; a body waits for one before it is read, and would again before it is inflated. Later it has one, and
-    /// needs one for a larger body.
-    /// Guarantees: it goes on after two seconds in all, and has as much time for memory as without turns; it never gives up the turn it has
-    /// to wait for another.
-    #[tokio::test(start_paused = true)]
-    async fn turns_take_nothing_off_the_wait_for_memory() {
-        let (gate, turns) = full_of_turns(Budget::new(16 * LARGE)).await;
-        let mut visit = gate.visit();
-        assert_eq!(visit.take_turn(LARGE).await, LONGEST_WAIT);
-        assert_eq!(visit.take_turn(2 * LARGE).await, Duration::ZERO);
-        assert!(visit.turn.is_none());
-        assert_eq!(visit.patience(), Duration::from_secs(5));
-        drop(turns);
-        assert_eq!(visit.take_turn(LARGE).await, Duration::ZERO);
-        let _others: Vec<_> = (0..3).map(|_| gate.0.turns.now(LARGE).unwrap()).collect();
-        assert_eq!(visit.take_turn(4 * LARGE).await, Duration::ZERO);
-        assert!(visit.turn.is_some());
-    }
-
-    /// Scenario: a body begins a second after its request (in gRPC, the size comes with it), has its turn, and takes its time.
-    /// Guarantees: it has its turn for a moment from when it got it, and no longer.
-    #[tokio::test(start_paused = true)]
-    async fn a_turn_lasts_from_when_it_was_granted() {
-        let gate = Gate::new(
-            Budget::new(16 * LARGE),
-            Duration::from_secs(5),
-            &Registry::default(),
-            1,
-        );
-        let mut visit = gate.visit();
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        visit.take_turn(LARGE).await;
-        visit.reads_on(Instant::now());
-        assert!(visit.turn.is_some());
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        visit.reads_on(Instant::now());
-        assert!(visit.turn.is_none());
-    }
-
-    /// Scenario: as many as may wait wait for turns and memory, in several mixtures; one more comes for its turn, or for memory.
-    /// Guarantees: together they are no more than may wait: who comes for a turn goes on without, and who comes for memory waits in place of
-    /// one that waits for its turn, and is not refused for it.
-    #[tokio::test(start_paused = true)]
-    async fn both_lines_have_the_places_of_one() {
-        let most = most_waiting(16 * LARGE) as usize;
-        for for_memory in [0, most / 2, most - 1] {
-            let budget = Budget::new(16 * LARGE);
-            let (gate, _turns) = full_of_turns(budget.clone()).await;
-            let largest = budget.largest();
-            let _held = budget.try_reserve(largest).unwrap();
-            let mut waiting = tokio::task::JoinSet::new();
-            let wait = |visit_turn: bool| {
-                let gate = gate.clone();
-                async move {
-                    let mut visit = gate.visit();
-                    match visit_turn {
-                        true => drop(visit.take_turn(LARGE).await),
-                        false => drop(visit.reserve(largest).await),
-                    }
-                    visit_turn
-                }
-            };
-            (0..most).for_each(|number| drop(waiting.spawn(wait(number >= for_memory))));
-            let soon = Duration::from_millis(100);
-            tokio::time::sleep(soon).await;
-            let lines = || (gate.usage().waiting, gate.0.turns.waiting());
-            assert_eq!(lines(), (for_memory, most - for_memory));
-            let began = Instant::now();
-            assert!(wait(true).await);
-            assert_eq!(began.elapsed(), Duration::ZERO, "one too many for a turn");
-            waiting.spawn(wait(false));
-            tokio::time::sleep(soon).await;
-            assert_eq!(lines(), (for_memory + 1, most - for_memory - 1));
-            assert!(waiting.try_join_next().unwrap().unwrap(), "it was one for a turn");
-        }
-    }
-}
+mod tests;

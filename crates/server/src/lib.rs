@@ -34,7 +34,7 @@ pub use inflate::{InflateError, counted_size, give_back_contexts, inflate, infla
 pub use intake_gate::{Gate, Visit, WAITING_PART};
 pub use refusal::Refusal;
 pub use reply::ReplyBody;
-pub use shed::{Entered, ShedSettings, Shedder};
+pub use shed::{Entered, LatencyFigures, ShedSettings, Shedder};
 pub use tenancy::{Tenancy, TenantSource};
 pub use tls::{Pem, ServerTls, TlsError};
 pub use turns::Turn;

@@ -4,20 +4,23 @@
 //! (budget, queues, destinations) and may turn requests away before the budget is full, by the priority of their tenants.
 //! By default it only watches: docs/decisions.md says why.
 
+mod figures;
 mod telling;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sluice_admission::{
-    Guard, GuardSettings, Hooks, LatencyThresholds, Level, LevelChange, Origin, Outcome, Priority, Reason,
-    SignalThresholds, Signals, Steps, Ticket,
+    Guard, GuardSettings, Hooks, Level, LevelChange, Origin, Outcome, Priority, Reason, SignalThresholds,
+    Signals, Steps, Ticket,
 };
 use sluice_payload::TenantId;
 use sluice_telemetry::{Counter, Registry, Sample};
 
 use crate::{Gate, Refusal};
+pub use figures::LatencyFigures;
 use telling::Telling;
 
 /// Clients are told of the pressure at most once in so many nanoseconds: they write what they are told into their logs.
@@ -29,10 +32,10 @@ const LEAVE_AT: f64 = 0.9;
 /// What a [`Shedder`] goes by.
 #[derive(Debug, Clone)]
 pub struct ShedSettings {
-    /// From where on which signal means which level.
-    pub signals: SignalThresholds,
-    /// Whether requests are turned away; if not, what would be is counted.
-    pub enforce: bool,
+    /// From where on what means which level, and whether requests are turned away by that; if not, what would be is counted.
+    /// Its breaker and skip list do not count: what fails here is refused with a reason of its own, and there is nothing
+    /// behind that a rest would mend.
+    pub guard: GuardSettings,
     /// Of tenants, by [`TenantId::index`]; those beyond are normal.
     pub priorities: Vec<Priority>,
 }
@@ -52,16 +55,44 @@ struct Inner {
     hinted: AtomicU64,
 }
 
+const LATENCY: LatencyFigures = LatencyFigures {
+    quantiles: (
+        "sluice_receiver_latency_seconds",
+        "From the last byte of a request to its answer, over the last seconds.",
+    ),
+    average: (
+        "sluice_receiver_latency_average_seconds",
+        "The same as a moving average.",
+    ),
+    slope: (
+        "sluice_receiver_latency_slope_seconds",
+        "What that average changes by from one request to the next, over the last sixteen.",
+    ),
+    drift: (
+        "sluice_receiver_latency_drift_seconds",
+        "That average over the last eight requests less that over the eight before.",
+    ),
+    drift_ratio: (
+        "sluice_receiver_latency_drift_ratio",
+        "The drift as a share of what was before: 0.5 is half as much again.",
+    ),
+    samples: (
+        "sluice_receiver_latency_samples",
+        "Requests that the percentiles rest on, each counting half with every half-life.",
+    ),
+};
+
 /// Says and counts what the guard does.
 struct Told {
     seen: Arc<Mutex<Signals>>,
-    telling: Mutex<Telling>,
+    /// Of the gateway (`None`), and of each method that ever had another level: as many as the guard tracks.
+    telling: Mutex<BTreeMap<Option<String>, Telling>>,
     enforce: bool,
     shed: [Counter; Level::ALL.len()],
 }
 
 impl Hooks for Told {
-    fn level_changed(&self, _: Option<&str>, change: LevelChange) {
+    fn level_changed(&self, method: Option<&str>, change: LevelChange) {
         let Signals {
             budget,
             queue_bytes,
@@ -73,20 +104,26 @@ impl Hooks for Told {
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         let (budget, queue, disk) = (percent(budget), percent(queue_bytes), percent(disk));
         let enforced = self.enforce;
-        if !self.telling.lock().is_news(from, to, std::time::Instant::now()) {
+        let of = method.map(|method| format!(" of {method}")).unwrap_or_default();
+        let is_news = (self.telling.lock().entry(method.map(str::to_owned)).or_default()).is_news(
+            from,
+            to,
+            std::time::Instant::now(),
+        );
+        if !is_news {
             tracing::debug!(
                 %cause, budget, queue, ?queue_age, ?export_latency, disk, enforced,
-                "admission level {from} -> {to}"
+                "admission level{of} {from} -> {to}"
             );
         } else if to > from {
             tracing::warn!(
                 %cause, budget, queue, ?queue_age, ?export_latency, disk, enforced,
-                "admission level {from} -> {to}"
+                "admission level{of} {from} -> {to}"
             );
         } else {
             tracing::info!(
                 %cause, budget, queue, ?queue_age, ?export_latency, disk, enforced,
-                "admission level {from} -> {to}"
+                "admission level{of} {from} -> {to}"
             );
         }
     }
@@ -103,7 +140,7 @@ impl Shedder {
     /// are told.
     pub fn new(settings: ShedSettings, registry: &Registry, seed: u64) -> Self {
         let seen = Arc::new(Mutex::new(Signals::default()));
-        let (name, help) = match settings.enforce {
+        let (name, help) = match settings.guard.enforce {
             true => (
                 "sluice_admission_shed_requests_total",
                 "Requests turned away because of the admission level.",
@@ -116,20 +153,14 @@ impl Shedder {
         let told = Told {
             seen: seen.clone(),
             telling: Mutex::default(),
-            enforce: settings.enforce,
+            enforce: settings.guard.enforce,
             shed: Level::ALL
                 .map(|level| registry.counter(name, help, vec![("level", level.as_str().to_owned())])),
         };
         let guard = GuardSettings {
-            // Bodies arrive as slowly as their senders like, and `ack: delivered` waits for the destination: how long
-            // requests take says nothing about this gateway that the other signals do not.
-            latency: LatencyThresholds::NEVER,
-            signals: settings.signals,
-            // What fails here is refused with a reason of its own; there is nothing behind that a rest would mend.
             breaker: None,
             skip: Vec::new(),
-            enforce: settings.enforce,
-            ..GuardSettings::default()
+            ..settings.guard.clone()
         };
         let shedder = Self(Arc::new(Inner {
             guard: Guard::new(guard, told, seed),
@@ -154,7 +185,7 @@ impl Shedder {
             ..
         } = &*self.0;
         *seen.lock() = signals;
-        let excess = backlog as f64 * excess(&signals, &settings.signals);
+        let excess = backlog as f64 * excess(&signals, &settings.guard.signals);
         self.0.excess.store(excess as u64, Ordering::Relaxed);
         guard.observe(&signals, origin.now());
     }
@@ -188,7 +219,7 @@ impl Shedder {
                     Reason::Level(level, cause) => {
                         format!("this gateway sheds load: level {level} by {cause}; retry later")
                     }
-                    Reason::Breaker | Reason::NoRoom => refusal.to_string(),
+                    Reason::Breaker | Reason::NoRoom | Reason::NeverFits(_) => refusal.to_string(),
                 };
                 let excess = self.0.excess.load(Ordering::Relaxed);
                 Err(gate.busy(excess, message, "level"))
@@ -232,20 +263,18 @@ impl Shedder {
             else {
                 continue;
             };
-            let stats = method.stats;
-            for (quantile, nanos) in [("0.5", stats.p50), ("0.95", stats.p95), ("0.99", stats.p99)] {
-                out.push(Sample {
-                    name: "sluice_receiver_latency_seconds",
-                    help: "From the last byte of a request to its answer, over the last seconds.",
-                    labels: vec![
-                        ("receiver", receiver.to_owned()),
-                        ("transport", transport.to_owned()),
-                        ("signal", signal.to_owned()),
-                        ("quantile", quantile.to_owned()),
-                    ],
-                    value: nanos as f64 / 1e9,
-                });
-            }
+            let labels = [
+                ("receiver", receiver.to_owned()),
+                ("transport", transport.to_owned()),
+                ("signal", signal.to_owned()),
+            ];
+            LATENCY.add_to(out, &labels, &method.stats);
+            out.push(Sample {
+                name: "sluice_receiver_latency_level",
+                help: "The level by the latency of these requests alone, numbered as sluice_admission_level.",
+                labels: labels.into(),
+                value: f64::from(method.level as u8),
+            });
         }
     }
 }
@@ -253,7 +282,8 @@ impl Shedder {
 /// The share of the backlog that has to go until no signal causes shedding any more: all of them fall as it drains.
 fn excess(signals: &Signals, thresholds: &SignalThresholds) -> f64 {
     let above = |value: f64, steps: &Steps| {
-        let least = LEAVE_AT * steps.moderate;
+        // The first step that sheds: one that is switched off is skipped.
+        let least = LEAVE_AT * steps.moderate.min(steps.critical).min(steps.emergency);
         if value > least { 1.0 - least / value } else { 0.0 }
     };
     [
@@ -302,10 +332,14 @@ impl Entered<'_> {
                 .compare_exchange(last, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
         claimed.then(|| {
+            let why = match guard.level() {
+                // Then it is the level of requests like this one.
+                Level::Normal => "these requests take long".to_owned(),
+                level => format!("level {level}"),
+            };
             format!(
-                "everything was taken, but this gateway is under pressure (level {}) and may refuse requests soon: if you \
+                "everything was taken, but this gateway is under pressure ({why}) and may refuse requests soon: if you \
                  can, send less for {} s",
-                guard.level(),
                 hint.as_secs().max(1)
             )
         })
@@ -323,3 +357,6 @@ impl Drop for Entered<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

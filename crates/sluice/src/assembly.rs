@@ -166,7 +166,7 @@ impl Gateway {
                 exporter: spec.exporter.clone(),
                 pipeline: pipeline.id.to_string(),
                 is_coupled: spec.on_full == OnFull::Refuse,
-                latency: pressure::tracker(),
+                latency: pressure::tracker(&settings.admission),
             }));
             let latencies = pressure.destinations[pressure.destinations.len() - specs.len()..].iter();
             let latencies: Vec<_> = latencies.map(|destination| destination.latency.clone()).collect();
@@ -625,6 +625,14 @@ fn export_tenants(registry: &Registry, gate: &Gate, tenants: &Tenants) {
             labels: vec![("tenant", tenants.name_at(index).to_string())],
             value: gate.held_by(index) as f64,
         }));
+        if count > Tenants::default().count() {
+            out.push(Sample {
+                name: "sluice_tenant_unread_bytes",
+                help: "Bytes of the memory budget that are reserved for requests whose tenants are not known yet.",
+                labels: vec![],
+                value: gate.held_unread() as f64,
+            });
+        }
     });
 }
 

@@ -35,7 +35,7 @@ use std::time::Duration;
 use sluice_config::{Document, Node, Problem, Problems, Report, nearest};
 use sluice_payload::Signal;
 
-pub use admission::{Admission, AdmissionMode};
+pub use admission::{Admission, AdmissionMode, AdmissionPreset};
 pub use catalogue::{ComponentInfo, Kind, Stability, components};
 pub use exporters::{
     Balance, BodyEncoding, ClientKeepalive, Exporter, HttpProtocol, OtlpGrpcExporter, OtlpHttpExporter,

@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use sluice::settings::{AdmissionMode, Receiver, Settings, TenantFrom, print_config};
+use std::time::Duration;
+
+use sluice::settings::{
+    Admission, AdmissionMode, AdmissionPreset, Receiver, Settings, TenantFrom, print_config,
+};
+use sluice_admission::{GuardSettings, LatencyThresholds};
 use sluice_config::Loader;
 
 fn settings(receiver: &str, extensions: &str, service: &str) -> Result<Settings, String> {
@@ -123,12 +128,13 @@ fn admission_is_read() {
     .unwrap()
     .admission;
     assert_eq!(given.mode, AdmissionMode::Enforce);
-    let budget = given.signals.budget;
+    let budget = given.guard.signals.budget;
     assert_eq!(
         (budget.warning, budget.moderate, budget.critical),
-        (defaults.signals.budget.warning, 0.9, f64::INFINITY)
+        (defaults.guard.signals.budget.warning, 0.9, f64::INFINITY)
     );
-    assert_eq!(given.signals.queue_age_seconds.warning, 10.0);
+    assert!(given.guard.enforce && !defaults.guard.enforce);
+    assert_eq!(given.guard.signals.queue_age_seconds.warning, 10.0);
     assert_eq!(
         (given.high, given.low),
         (vec!["acme".to_owned()], vec!["batch".to_owned()])
@@ -141,7 +147,45 @@ fn admission_is_read() {
         ),
         (
             "{budget: {warning: 95%}}",
-            "service.admission.budget: warning begins above moderate",
+            "service.admission.budget.warning: warning begins above moderate",
+        ),
+        (
+            "{disk: {warning: -5%}}",
+            "service.admission.disk.warning: expected a percentage above 0% and up to 100%",
+        ),
+        (
+            "{disk: {emergency: 101%}}",
+            "service.admission.disk.emergency: expected a percentage above 0% and up to 100%",
+        ),
+        (
+            "{export_latency: {critical: -5s}}",
+            "service.admission.export_latency.critical: a duration must not be negative",
+        ),
+        // Below the preset's own critical step, which is not written.
+        (
+            "{preset: low_latency, queue_age: {emergency: 30s}}",
+            "service.admission.queue_age.emergency: critical begins above emergency",
+        ),
+        ("{preset: fast}", "service.admission.preset"),
+        (
+            "{latency: {moderate: 2s, critical: 1s}}",
+            "service.admission.latency.moderate: moderate begins above critical",
+        ),
+        (
+            "{latency: {critical: 1s, critical_average: 2s}}",
+            "service.admission.latency.critical_average: is above critical",
+        ),
+        (
+            "{hold: 1h}",
+            "service.admission.hold: expected a duration from 0ns to 600s; found 3600s",
+        ),
+        (
+            "{trickle: 0s}",
+            "service.admission.trickle: expected a duration from 1ms to 10s; found 0ns",
+        ),
+        (
+            "{half_life: 1ms}",
+            "service.admission.half_life: expected a duration from 100ms to 600s; found 1ms",
         ),
         (
             "{queue_age: {warning: 10}}",
@@ -159,13 +203,14 @@ fn admission_is_read() {
     ] {
         let error = with(&format!("admission: {text}")).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");
+        assert!(error.starts_with("own.yaml:6:"), "{text}: {error}");
     }
     for (text, expected) in [
         (
             "{priority: {high: [a]}}",
             "nothing is shed unless mode is enforce",
         ),
-        ("{weights: {a: 2}}", "no receiver knows tenants before it reads"),
+        ("{weights: {a: 2}}", "no receiver knows tenants; set its tenant"),
     ] {
         let warned = with(&format!("admission: {text}")).unwrap().warnings;
         assert!(
@@ -173,8 +218,104 @@ fn admission_is_read() {
             "{warned:?}"
         );
     }
-    let receiver = format!("{BOTH}, tenant: {{from_header: X-Scope-OrgID}}");
-    let weighed = settings(&receiver, "", "admission: {weights: {payments: 4}}").unwrap();
-    assert!(weighed.warnings.is_empty(), "{:?}", weighed.warnings);
-    assert_eq!(weighed.admission.weights["payments"].get(), 4);
+    for source in ["from_header: X-Scope-OrgID", "from_resource_attribute: tenant.id"] {
+        let receiver = format!("{BOTH}, tenant: {{{source}}}");
+        let weighed = settings(&receiver, "", "admission: {weights: {payments: 4}}").unwrap();
+        assert!(weighed.warnings.is_empty(), "{:?}", weighed.warnings);
+        assert_eq!(weighed.admission.weights["payments"].get(), 4);
+    }
+}
+
+/// Scenario: each preset by its name, alone and with one threshold, one time and some latencies set beside it; a step that is switched
+/// off below one that is not.
+/// Guarantees: a preset is the library's, but that no latency sets a level; what is set replaces that and nothing else.
+#[test]
+fn presets_are_read() {
+    let with = |admission: &str| -> Admission {
+        let settings = settings(BOTH, "", &format!("admission: {admission}")).unwrap();
+        settings.admission
+    };
+    for (name, preset, guard) in [
+        ("balanced", AdmissionPreset::Balanced, GuardSettings::default()),
+        (
+            "high_throughput",
+            AdmissionPreset::HighThroughput,
+            GuardSettings::high_throughput(),
+        ),
+        (
+            "low_latency",
+            AdmissionPreset::LowLatency,
+            GuardSettings::low_latency(),
+        ),
+        (
+            "small_memory",
+            AdmissionPreset::SmallMemory,
+            GuardSettings::small_memory(),
+        ),
+    ] {
+        let plain = GuardSettings {
+            latency: LatencyThresholds::NEVER,
+            enforce: false,
+            ..guard
+        };
+        let read = with(&format!("{{preset: {name}}}"));
+        assert_eq!((read.preset, &read.guard), (preset, &plain));
+        let mut expected = plain;
+        expected.signals.disk.moderate = 0.9;
+        expected.hold = Duration::from_secs(3);
+        expected.tracker.half_life = Duration::from_secs(20);
+        expected.latency.ema_warning = 300_000_000;
+        expected.latency.p95_critical = 2_000_000_000;
+        expected.latency.ema_critical = 500_000_000;
+        expected.latency.slope_warning = 10_000_000;
+        let read = with(&format!(
+            "{{preset: {name}, disk: {{moderate: 90%}}, hold: 3s, half_life: 20s, \
+             latency: {{warning: 300ms, critical: 2s, slope: 10ms}}}}"
+        ));
+        assert_eq!(read.guard, expected);
+    }
+    let skipped = with("{budget: {moderate: never}}").guard.signals.budget;
+    assert_eq!((skipped.moderate, skipped.critical), (f64::INFINITY, 0.95));
+}
+
+/// Scenario: `print-config` with a preset and a threshold, with tenants' priorities, with nothing of admission, and with a mistake.
+/// Guarantees: it says every step and time that holds, and loads to the same settings again; a mistake is left as it was written.
+#[test]
+fn what_holds_is_printed() {
+    let printed = |admission: &str| {
+        let text = format!(
+            "receivers: {{otlp: {{{BOTH}}}}}\nexporters: {{debug: {{}}}}\n\
+             service: {{{admission} pipelines: {{logs: {{receivers: [otlp], exporters: [debug]}}}}}}\n"
+        );
+        let document = Loader::new().text("own.yaml", text).load().unwrap();
+        let printed = print_config(&document);
+        let again = Loader::new()
+            .text("printed.yaml", printed.clone())
+            .load()
+            .unwrap();
+        let read = |document| Settings::from_document(document).map(|settings| settings.admission);
+        if let Ok(first) = read(&document) {
+            assert_eq!(read(&again).unwrap(), first, "{printed}");
+        }
+        printed
+    };
+    let text = printed(
+        "admission: {mode: enforce, preset: low_latency, disk: {warning: 7%}, trickle: 1.5ms, priority: {high: [acme]}},",
+    );
+    for line in [
+        "mode: enforce",
+        "preset: low_latency",
+        "warning: 7%",
+        "critical: 92%",
+        "trickle: 1500us",
+        "hold: 250ms",
+        "half_life: 2s",
+        "critical_average: never",
+        "- acme",
+    ] {
+        assert!(text.contains(line), "{line} not in\n{text}");
+    }
+    assert!(printed("").contains("preset: balanced"));
+    printed("admission: {latency: {moderate: 1s, critical: 2s, slope: 1ms}, budget: {moderate: never}},");
+    assert!(!printed("admission: {preset: fast},").contains("half_life"));
 }

@@ -38,6 +38,38 @@ fn accounts<const N: usize>(expected: [(&str, u64); N]) -> BTreeMap<String, (u64
         .collect()
 }
 
+/// A sample whose resource has `tenant.id`.
+fn owned(seed: u64, value: Option<Value>) -> Vec<u8> {
+    let mut request = ExportLogsServiceRequest::decode(&*sample(Kind::Logs, seed)).unwrap();
+    let resource = request.resource_logs[0].resource.get_or_insert_default();
+    resource.attributes.push(KeyValue {
+        key: "tenant.id".into(),
+        value: Some(AnyValue { value }),
+        ..KeyValue::default()
+    });
+    request.encode_to_vec()
+}
+
+/// A sample of a tenant by its resource.
+fn of(seed: u64, tenant: &str) -> Vec<u8> {
+    owned(seed, Some(Value::StringValue(tenant.into())))
+}
+
+/// A destination that answers when it is told to.
+async fn held_up() -> (Sink, watch::Sender<bool>) {
+    let sink = Sink::start().await;
+    let (open, opened) = watch::channel(false);
+    sink.answer(move |_| {
+        let opened = opened.clone();
+        let wait = move || -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+            let mut opened = opened.clone();
+            Box::pin(async move { drop(opened.wait_for(|open| *open).await.unwrap()) })
+        };
+        Answer::After(Arc::new(wait), Box::new(Answer::Take))
+    });
+    (sink, open)
+}
+
 /// Scenario: two tenants named by a header, over HTTP and gRPC and in both encodings; requests without one, with an
 /// empty one, and with one that would break a log line.
 /// Guarantees: the ledger is exact for each tenant; what names none is the default tenant's; names are presentable.
@@ -135,17 +167,6 @@ async fn tenants_by_resource_attribute() {
     let config = Config::to(&sink)
         .receiver("tenant: {from_header: X-Scope-OrgID, from_resource_attribute: tenant.id}");
     let gateway = Gateway::start(&config).await;
-    let owned = |seed, value: Option<Value>| {
-        let mut request = ExportLogsServiceRequest::decode(&*sample(Kind::Logs, seed)).unwrap();
-        let resource = request.resource_logs[0].resource.get_or_insert_default();
-        resource.attributes.push(KeyValue {
-            key: "tenant.id".into(),
-            value: Some(AnyValue { value }),
-            ..KeyValue::default()
-        });
-        request.encode_to_vec()
-    };
-    let of = |seed, tenant: &str| owned(seed, Some(Value::StringValue(tenant.into())));
     over_http(&gateway, &[], of(0, "acme")).await;
     over_grpc(&gateway, &[], &of(1, "globex")).await;
     over_grpc(&gateway, &[("x-scope-orgid", "initech")], &of(2, "globex")).await;
@@ -193,16 +214,7 @@ async fn without_tenancy_there_is_one_tenant() {
 /// refused, retryably, and only it; all that was taken is delivered, exactly, by tenant.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_at_ten_times_its_share_starves_nobody() {
-    let sink = Sink::start().await;
-    let (open, opened) = watch::channel(false);
-    sink.answer(move |_| {
-        let opened = opened.clone();
-        let wait = move || -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
-            let mut opened = opened.clone();
-            Box::pin(async move { drop(opened.wait_for(|open| *open).await.unwrap()) })
-        };
-        Answer::After(Arc::new(wait), Box::new(Answer::Take))
-    });
+    let (sink, open) = held_up().await;
     // Some hundred MiB for payloads: a flood leaves twenty free.
     let config = Config::to(&sink)
         .processor("memory_limiter", "check_interval: 1s, limit_mib: 160")
@@ -305,6 +317,102 @@ async fn a_tenant_at_ten_times_its_share_starves_nobody() {
         ("other-2", small),
         ("other-3", small),
         ("other-4", small),
+    ]);
+    assert_eq!(gateway.tenants(SINK).await, expected);
+    gateway.stop().await;
+}
+
+/// Scenario: a small memory limit and a destination that takes nothing; a tenant that only the resources of its requests name sends on and on
+/// over eight connections, whatever it is told. Once it is refused, four other tenants send, over both transports, small requests and large ones.
+/// In the end the destination answers.
+/// Guarantees: the flood stops at its share, and is refused, retryably, in its own name; every request of the others is taken at the first
+/// attempt; all that was taken is delivered, exactly, by tenant.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_by_attribute_starves_nobody() {
+    let (sink, open) = held_up().await;
+    let config = Config::to(&sink)
+        .processor("memory_limiter", "check_interval: 1s, limit_mib: 80")
+        .receiver("tenant: {from_resource_attribute: tenant.id}");
+    let gateway = Gateway::start(&config).await;
+    let (http, grpc) = (gateway.http(), gateway.grpc());
+    let samples_per_mib = (1_usize << 20).div_ceil(of(0, "flood").len());
+    let large = |tenant: &str| bytes::Bytes::from(of(0, tenant).repeat(samples_per_mib));
+
+    let (stop, stopped) = watch::channel(false);
+    let mut flood = JoinSet::new();
+    for _ in 0..8 {
+        let (body, stopped) = (large("flood"), stopped.clone());
+        flood.spawn(async move {
+            let (mut taken, mut refused) = (0_u64, 0_u64);
+            while !*stopped.borrow() {
+                let reply = post(http, "/v1/logs", &[PROTOBUF], body.clone()).await;
+                match reply.status {
+                    200 => taken += 1,
+                    503 if reply.header("retry-after").is_some() => refused += 1,
+                    _ => panic!("{reply:?}"),
+                }
+            }
+            (taken, refused)
+        });
+    }
+    eventually("the flood has its share", || async {
+        let metrics = gateway.metrics().await;
+        let refused = metrics.sum("sluice_tenant_refused_requests_total", &["tenant=\"flood\""]);
+        (refused >= 8.0).then_some(())
+    })
+    .await;
+
+    let mut others = JoinSet::new();
+    for number in 0..24_u64 {
+        let tenant = format!("other-{}", number % 4);
+        let body = match number / 4 {
+            0 => large(&tenant),
+            _ => of(number, &tenant).into(),
+        };
+        others.spawn(async move {
+            if number % 2 == 0 {
+                let reply = post(http, "/v1/logs", &[PROTOBUF], body).await;
+                assert_eq!(reply.status, 200, "{tenant}: {reply:?}");
+            } else {
+                let reply = grpc_call(grpc, Kind::Logs.grpc_path(), &[], frame(0, &body)).await;
+                assert_eq!(reply.code(), code::OK, "{tenant}: {reply:?}");
+            }
+        });
+    }
+    while let Some(done) = others.join_next().await {
+        done.unwrap();
+    }
+    stop.send(true).unwrap();
+    let (mut taken, mut refused) = (0, 0);
+    while let Some(done) = flood.join_next().await {
+        let (more_taken, more_refused) = done.unwrap();
+        (taken, refused) = (taken + more_taken, refused + more_refused);
+    }
+    let metrics = gateway.metrics().await;
+    let of_tenant = |name: &str, tenant: &str| metrics.sum(name, &[&format!("tenant=\"{tenant}")]);
+    let held =
+        of_tenant("sluice_tenant_reserved_bytes", "flood") / metrics.sum("sluice_memory_budget_bytes", &[]);
+    assert!(
+        (0.6..0.85).contains(&held),
+        "the flood holds {held} of the budget"
+    );
+    let refusals = |tenant| of_tenant("sluice_tenant_refused_requests_total", tenant);
+    assert_eq!(
+        (refusals("flood"), refusals("other"), refusals("default")),
+        (refused as f64, 0.0, 0.0)
+    );
+    assert_eq!(metrics.sum("sluice_tenant_unread_bytes", &[]), 0.0);
+
+    open.send(true).unwrap();
+    gateway.settled().await;
+    let flood_items = ITEMS * samples_per_mib as u64;
+    let other = flood_items + 5 * ITEMS;
+    let expected = accounts([
+        ("flood", taken * flood_items),
+        ("other-0", other),
+        ("other-1", other),
+        ("other-2", other),
+        ("other-3", other),
     ]);
     assert_eq!(gateway.tenants(SINK).await, expected);
     gateway.stop().await;

@@ -116,3 +116,34 @@ fn a_lowered_capacity_leaves_nobody_waiting_in_vain() {
         assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
     });
 }
+
+/// Scenario: what one tenant holds goes over to another while somebody of the first asks for more than its share, and gets in line.
+/// Guarantees: whoever is in line is served by that, in every interleaving, though no byte comes free; nothing stays behind.
+#[test]
+fn a_move_is_seen_by_who_gets_in_line() {
+    loom::model(|| {
+        let budget = Budget::with_tenants(CAPACITY, 3);
+        budget.keep_room_for_tenants();
+        let mut held = budget.visit(1).try_reserve(12, 0).expect("it is free");
+        let moving = thread::spawn(move || {
+            held.move_to(2).expect("it holds nothing");
+            held
+        });
+        let visitor = budget.visit(1);
+        let mut waiting = Box::pin(visitor.reserve(3, 0));
+        let mut cx = Context::from_waker(Waker::noop());
+        let first = waiting.as_mut().poll(&mut cx);
+        let held = moving.join().expect("it does not panic");
+        let granted = match first {
+            Poll::Ready(granted) => granted,
+            Poll::Pending => match waiting.as_mut().poll(&mut cx) {
+                Poll::Ready(granted) => granted,
+                Poll::Pending => panic!("the move was not seen"),
+            },
+        };
+        assert!(granted.is_ok());
+        drop(waiting);
+        drop((granted, held));
+        assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
+    });
+}

@@ -66,7 +66,7 @@ async fn what_never_fits_is_told_so() {
 }
 
 /// Lets every spawned task run until it waits.
-async fn settle() {
+pub(super) async fn settle() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }

@@ -133,7 +133,7 @@ impl Inner {
             keep_frame: self.intake.keeps_frames(signal, encoding),
         };
         let mut entered = self.enter(signal, *owner)?;
-        let mut visit = self.gate.visit_of(owner.tenant, signal);
+        let mut visit = self.visit(signal, *owner);
         let received = collect_framed(body, coding, &mut visit, &self.settings.limits).await?;
         entered.iter_mut().for_each(Entered::received);
         let taken = self.take(signal, owner, received, visit).await?;

@@ -160,7 +160,7 @@ impl Inner {
             .get(CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse().ok());
         let mut entered = self.enter(signal, *owner)?;
-        let mut visit = self.gate.visit_of(owner.tenant, signal);
+        let mut visit = self.visit(signal, *owner);
         let mut received = receive(body, length, coding, &mut visit, &self.settings.limits).await?;
         entered.iter_mut().for_each(Entered::received);
         if media == Media::Json {

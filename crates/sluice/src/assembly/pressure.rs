@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sluice_admission::{Budget, GuardSettings, Origin, Priority, Signals, Tracker};
+use sluice_admission::{Budget, Origin, Priority, Signals, Tracker};
 use sluice_journal::Journal;
 use sluice_payload::Tenants;
-use sluice_server::{Gate, ShedSettings, Shedder};
-use sluice_telemetry::{Registry, Sample};
+use sluice_server::{Gate, LatencyFigures, ShedSettings, Shedder};
+use sluice_telemetry::Registry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -43,9 +43,36 @@ pub(super) struct Destination {
     pub latency: Arc<Tracker>,
 }
 
+const EXPORT_LATENCY: LatencyFigures = LatencyFigures {
+    quantiles: (
+        "sluice_exporter_latency_seconds",
+        "How long one attempt to export takes, over the last seconds.",
+    ),
+    average: (
+        "sluice_exporter_latency_average_seconds",
+        "The same as a moving average.",
+    ),
+    slope: (
+        "sluice_exporter_latency_slope_seconds",
+        "What that average changes by from one attempt to the next, over the last sixteen.",
+    ),
+    drift: (
+        "sluice_exporter_latency_drift_seconds",
+        "That average over the last eight attempts less that over the eight before.",
+    ),
+    drift_ratio: (
+        "sluice_exporter_latency_drift_ratio",
+        "The drift as a share of what was before: 0.5 is half as much again.",
+    ),
+    samples: (
+        "sluice_exporter_latency_samples",
+        "Attempts that the percentiles rest on, each counting half with every half-life.",
+    ),
+};
+
 /// Where the durations of an exporter's requests are kept.
-pub(super) fn tracker() -> Arc<Tracker> {
-    Arc::new(Tracker::new(&GuardSettings::default().tracker))
+pub(super) fn tracker(admission: &Admission) -> Arc<Tracker> {
+    Arc::new(Tracker::new(&admission.guard.tracker))
 }
 
 /// Gives tenants the weights in the memory budget that the configuration names.
@@ -82,8 +109,7 @@ pub(super) fn shedder(
         }
     }
     let settings = ShedSettings {
-        signals: admission.signals,
-        enforce: admission.mode == AdmissionMode::Enforce,
+        guard: admission.guard.clone(),
         priorities,
     };
     Some(Shedder::new(settings, registry, seed))
@@ -146,19 +172,11 @@ impl Pressure {
         registry.collect_with(move |out| {
             let now = Origin::process().now();
             for destination in &this.destinations {
-                let stats = destination.latency.stats(now);
-                for (quantile, nanos) in [("0.5", stats.p50), ("0.95", stats.p95), ("0.99", stats.p99)] {
-                    out.push(Sample {
-                        name: "sluice_exporter_latency_seconds",
-                        help: "How long one attempt to export takes, over the last seconds.",
-                        labels: vec![
-                            ("exporter", destination.exporter.clone()),
-                            ("pipeline", destination.pipeline.clone()),
-                            ("quantile", quantile.to_owned()),
-                        ],
-                        value: nanos as f64 / 1e9,
-                    });
-                }
+                let labels = [
+                    ("exporter", destination.exporter.clone()),
+                    ("pipeline", destination.pipeline.clone()),
+                ];
+                EXPORT_LATENCY.add_to(out, &labels, &destination.latency.stats(now));
             }
         });
     }

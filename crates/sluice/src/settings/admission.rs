@@ -1,16 +1,31 @@
 //! `service.admission`: when the gateway is under pressure, and what it does then. Our own key.
 
+mod print;
+mod steps;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU8;
+use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, de};
-use sluice_admission::{SignalThresholds, Steps};
-use sluice_config::{Node, Report, parse_duration};
+use serde::Deserialize;
+use sluice_admission::{GuardSettings, LatencyThresholds, SignalThresholds, TrackerSettings};
+use sluice_config::{Node, Report};
 
 use super::scope::Scope;
+pub(super) use print::fill_in;
+use steps::{Age, RawLatency, RawSteps, Share, between};
 
 /// More would leave others less than a four-hundredth of the budget.
 const MOST_WEIGHT: NonZeroU8 = NonZeroU8::new(100).expect("it is not zero");
+
+/// A level that holds on for longer says how things were, not how they are.
+const HOLD: (Duration, Duration) = (Duration::ZERO, Duration::from_secs(600));
+
+/// What passes whatever the level: no more than a thousand requests a second, and enough that a recovery is seen within seconds.
+const TRICKLE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
+
+/// How long latencies are remembered: for some samples at least, and not for longer than anybody waits for a level to fall.
+const HALF_LIFE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
 
 /// What admission levels are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -25,13 +40,69 @@ pub enum AdmissionMode {
     Enforce,
 }
 
+impl AdmissionMode {
+    /// The word for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        }
+    }
+}
+
+/// Settings of admission under one name; each can be set by itself beside it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AdmissionPreset {
+    /// [`GuardSettings::default`].
+    #[default]
+    Balanced,
+    /// [`GuardSettings::high_throughput`].
+    HighThroughput,
+    /// [`GuardSettings::low_latency`].
+    LowLatency,
+    /// [`GuardSettings::small_memory`].
+    SmallMemory,
+}
+
+impl AdmissionPreset {
+    /// The word for it in a configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Balanced => "balanced",
+            Self::HighThroughput => "high_throughput",
+            Self::LowLatency => "low_latency",
+            Self::SmallMemory => "small_memory",
+        }
+    }
+
+    /// What it stands for in a gateway, where no latency sets a level unless it is asked for: how long requests take is their
+    /// destinations' doing (`ack: delivered`), and those have a signal of their own.
+    fn guard(self) -> GuardSettings {
+        let guard = match self {
+            Self::Balanced => GuardSettings::default(),
+            Self::HighThroughput => GuardSettings::high_throughput(),
+            Self::LowLatency => GuardSettings::low_latency(),
+            Self::SmallMemory => GuardSettings::small_memory(),
+        };
+        GuardSettings {
+            latency: LatencyThresholds::NEVER,
+            enforce: false,
+            ..guard
+        }
+    }
+}
+
 /// `service.admission`.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Admission {
     /// What levels are for.
     pub mode: AdmissionMode,
-    /// From where on which signal means which level.
-    pub signals: SignalThresholds,
+    /// What holds where nothing else is set.
+    pub preset: AdmissionPreset,
+    /// From where on what means which level, how long that is remembered, and whether it is acted upon.
+    pub guard: GuardSettings,
     /// Tenants that are shed last.
     pub high: Vec<String>,
     /// Tenants that are shed first.
@@ -40,15 +111,34 @@ pub struct Admission {
     pub weights: BTreeMap<String, NonZeroU8>,
 }
 
+impl Default for Admission {
+    fn default() -> Self {
+        let preset = AdmissionPreset::default();
+        Self {
+            mode: AdmissionMode::default(),
+            preset,
+            guard: preset.guard(),
+            high: Vec::new(),
+            low: Vec::new(),
+            weights: BTreeMap::new(),
+        }
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct RawAdmission {
     mode: AdmissionMode,
+    preset: AdmissionPreset,
     budget: RawSteps<Share>,
     queue_bytes: RawSteps<Share>,
     queue_age: RawSteps<Age>,
     disk: RawSteps<Share>,
     export_latency: RawSteps<Age>,
+    latency: RawLatency,
+    half_life: Option<Duration>,
+    hold: Option<Duration>,
+    trickle: Option<Duration>,
     priority: Priorities,
     weights: BTreeMap<String, u8>,
 }
@@ -58,98 +148,6 @@ struct RawAdmission {
 struct Priorities {
     high: Vec<String>,
     low: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(default)]
-struct RawSteps<T> {
-    warning: Option<T>,
-    moderate: Option<T>,
-    critical: Option<T>,
-    emergency: Option<T>,
-}
-
-impl<T> Default for RawSteps<T> {
-    fn default() -> Self {
-        Self {
-            warning: None,
-            moderate: None,
-            critical: None,
-            emergency: None,
-        }
-    }
-}
-
-/// Where a step that is switched off stands.
-const NEVER: &str = "never";
-
-/// A share of a whole: `85%`, or `never`.
-#[derive(Clone, Copy)]
-struct Share(f64);
-
-impl<'de> Deserialize<'de> for Share {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let percent = text
-            .trim()
-            .strip_suffix('%')
-            .map(|number| number.trim().parse::<f64>());
-        match percent {
-            _ if text.trim() == NEVER => Ok(Self(f64::INFINITY)),
-            Some(Ok(percent)) if percent > 0.0 && percent <= 100.0 => Ok(Self(percent / 100.0)),
-            _ => Err(de::Error::custom(format!(
-                "expected a percentage above 0% and up to 100%, or {NEVER}; found {text:?}"
-            ))),
-        }
-    }
-}
-
-/// A time: `30s`, or `never`.
-#[derive(Clone, Copy)]
-struct Age(f64);
-
-impl<'de> Deserialize<'de> for Age {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        if text.trim() == NEVER {
-            return Ok(Self(f64::INFINITY));
-        }
-        let duration = parse_duration(text.trim()).map_err(de::Error::custom)?;
-        match duration.is_zero() {
-            true => Err(de::Error::custom(format!(
-                "expected a duration above 0, or {NEVER}; found {text:?}"
-            ))),
-            false => Ok(Self(duration.as_secs_f64())),
-        }
-    }
-}
-
-impl<T: Copy> RawSteps<T> {
-    /// The steps, those that are absent from `default`; they must not fall.
-    fn over(&self, default: Steps, number: fn(T) -> f64, key: &str, scope: &mut Scope<'_>) -> Steps {
-        let or = |given: Option<T>, default| given.map_or(default, number);
-        let steps = Steps {
-            warning: or(self.warning, default.warning),
-            moderate: or(self.moderate, default.moderate),
-            critical: or(self.critical, default.critical),
-            emergency: or(self.emergency, default.emergency),
-        };
-        let rising = [
-            ("warning", "moderate", steps.warning, steps.moderate),
-            ("moderate", "critical", steps.moderate, steps.critical),
-            ("critical", "emergency", steps.critical, steps.emergency),
-        ];
-        if let Some((lower, higher, ..)) = rising.iter().find(|(_, _, low, high)| low > high) {
-            scope.error(
-                &[key],
-                format!(
-                    "{lower} begins above {higher}; levels rise from warning to emergency, and those that are not set \
-                     have defaults (docs/configuration.md)"
-                ),
-            );
-        }
-        steps
-    }
 }
 
 /// Reads `service.admission`; `has_shares` is whether tenants have shares of the memory budget.
@@ -162,7 +160,8 @@ pub(super) fn admission(node: &Node, has_shares: bool, report: &mut Report) -> A
     let Some(raw) = scope.decode::<RawAdmission>() else {
         return Admission::default();
     };
-    let defaults = SignalThresholds::default();
+    let preset = raw.preset.guard();
+    let defaults = preset.signals;
     let share = |Share(share)| share;
     let age = |Age(age)| age;
     let signals = SignalThresholds {
@@ -176,6 +175,19 @@ pub(super) fn admission(node: &Node, has_shares: bool, report: &mut Report) -> A
             "export_latency",
             &mut scope,
         ),
+    };
+    let half_life = preset.tracker.half_life;
+    let guard = GuardSettings {
+        signals,
+        latency: raw.latency.thresholds(&mut scope),
+        tracker: TrackerSettings {
+            half_life: between(raw.half_life, half_life, HALF_LIFE, "half_life", &mut scope),
+            ..preset.tracker
+        },
+        hold: between(raw.hold, preset.hold, HOLD, "hold", &mut scope),
+        trickle: between(raw.trickle, preset.trickle, TRICKLE, "trickle", &mut scope),
+        enforce: raw.mode == AdmissionMode::Enforce,
+        ..preset
     };
     let Priorities { high, low } = raw.priority;
     let first: BTreeSet<&String> = high.iter().collect();
@@ -194,7 +206,7 @@ pub(super) fn admission(node: &Node, has_shares: bool, report: &mut Report) -> A
     if !has_shares && !raw.weights.is_empty() {
         scope.warn(
             &["weights"],
-            "has no effect: no receiver knows tenants before it reads; set its tenant.from_header or tenant.from_auth",
+            "has no effect: no receiver knows tenants; set its tenant (docs/configuration.md)",
         );
     }
     let mut weights = BTreeMap::new();
@@ -209,7 +221,8 @@ pub(super) fn admission(node: &Node, has_shares: bool, report: &mut Report) -> A
     }
     Admission {
         mode: raw.mode,
-        signals,
+        preset: raw.preset,
+        guard,
         high,
         low,
         weights,

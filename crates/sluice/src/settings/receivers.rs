@@ -32,12 +32,11 @@ pub enum Receiver {
 impl Receiver {
     /// Whether the tenants of this receiver have shares of the memory budget.
     pub fn has_shares(&self) -> bool {
-        let tenant = match self {
-            Self::Otlp(otlp) => otlp.tenant.as_ref(),
-            Self::RemoteWrite(receiver) => receiver.tenant.as_ref(),
-            Self::Nop => None,
-        };
-        tenant.is_some_and(TenantFrom::is_in_head)
+        match self {
+            Self::Otlp(otlp) => otlp.tenant.is_some(),
+            Self::RemoteWrite(receiver) => receiver.tenant.is_some(),
+            Self::Nop => false,
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! `print-config`: the configuration as loaded, without its secrets.
 
+use super::admission;
 use sluice_config::{Document, Node, REDACTED, Value, to_yaml};
 
-/// The merged and expanded configuration as YAML, secrets replaced by `[REDACTED]`.
+/// The merged and expanded configuration as YAML, secrets replaced by `[REDACTED]`, and in `service.admission` what its preset stands for.
 pub fn print_config(document: &Document) -> String {
     let mut root = document.root.clone();
     hide_credentials(&mut root);
+    admission::fill_in(&mut root);
     to_yaml(&root, &is_secret)
 }
 

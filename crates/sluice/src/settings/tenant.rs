@@ -27,11 +27,6 @@ const NEVER: [&str; 6] = [
 ];
 
 impl TenantFrom {
-    /// Whether a request's head may name its tenant: then each tenant has a share of the memory budget.
-    pub fn is_in_head(&self) -> bool {
-        self.from_header.is_some() || self.from_auth
-    }
-
     /// Refuses what cannot name a tenant. `from_auth` is checked where the receivers' authenticators are.
     pub(super) fn check(&self, scope: &mut Scope<'_>) {
         if *self == Self::default() {
