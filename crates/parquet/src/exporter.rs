@@ -15,6 +15,7 @@ mod bucket;
 #[cfg(feature = "object-stores")]
 mod gcs;
 mod layout;
+mod metrics;
 mod partition;
 #[cfg(feature = "object-stores")]
 mod s3;
@@ -51,7 +52,7 @@ use sluice_admission::Jitter;
 use sluice_journal::{Cursor, Disk, Entry, Filesystem, Settled};
 use sluice_payload::{Tenants, WireFormat};
 use sluice_pipeline::RetrySettings;
-use sluice_telemetry::{Counter, DropReason, Gauge, Registry, Sample};
+use sluice_telemetry::{DropReason, Registry};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -62,6 +63,7 @@ pub use azure::{AzureIdentity, AzureSettings};
 pub use gcs::GcsSettings;
 pub use layout::LayoutSettings;
 use layout::{Layout, ReadyFile};
+use metrics::{FeedMetrics, Metrics};
 pub use partition::PartitionBy;
 #[cfg(feature = "object-stores")]
 pub use s3::S3Settings;
@@ -139,89 +141,6 @@ struct Inner {
     uploads: Semaphore,
     jitter: Jitter,
     metrics: Metrics,
-}
-
-#[derive(Debug)]
-struct Metrics {
-    rows: Counter,
-    bytes: Counter,
-    files: Counter,
-    failed: Counter,
-    duplicate_keys: Counter,
-    invalid_texts: Counter,
-    deep_values: Counter,
-    held: Gauge,
-}
-
-impl Metrics {
-    fn new(registry: &Registry, exporter: &str) -> Self {
-        let labels = || vec![("exporter", exporter.to_owned())];
-        let counter = |name, help| registry.counter(name, help, labels());
-        let repairs = |what: &str| {
-            let mut labels = labels();
-            labels.push(("what", what.to_owned()));
-            registry.counter(
-                "sluice_parquet_repairs_total",
-                "What had to be changed for files to be readable: attributes whose key occurred twice, texts that were not UTF-8, lists and maps below a hundred others.",
-                labels,
-            )
-        };
-        Self {
-            rows: counter(
-                "sluice_parquet_rows_total",
-                "Rows in files that the destination has.",
-            ),
-            bytes: counter(
-                "sluice_parquet_bytes_total",
-                "Bytes of files that the destination has.",
-            ),
-            files: counter("sluice_parquet_files_total", "Files that the destination has."),
-            failed: counter(
-                "sluice_parquet_failed_uploads_total",
-                "Attempts to send a file that failed.",
-            ),
-            duplicate_keys: repairs("duplicate_key"),
-            invalid_texts: repairs("invalid_text"),
-            deep_values: repairs("deep_value"),
-            held: registry.gauge(
-                "sluice_parquet_refused",
-                "1 while the destination refuses files for a reason that somebody has to mend.",
-                labels(),
-            ),
-        }
-    }
-}
-
-/// What one pipeline's side of the exporter shows.
-#[derive(Debug)]
-struct FeedMetrics {
-    open_files: Gauge,
-    failing: Gauge,
-    failures: Counter,
-}
-
-impl FeedMetrics {
-    fn new(registry: &Registry, exporter: &str, pipeline: &str) -> Self {
-        let labels = || {
-            vec![
-                ("exporter", exporter.to_owned()),
-                ("pipeline", pipeline.to_owned()),
-            ]
-        };
-        let gauge = |name, help| registry.gauge(name, help, labels());
-        Self {
-            failing: gauge(
-                "sluice_parquet_write_failing",
-                "1 while files cannot be written, be it that the disk is nearly full; it is tried again.",
-            ),
-            failures: registry.counter(
-                "sluice_parquet_failed_writes_total",
-                "How often writing files failed; what was in them is written anew.",
-                labels(),
-            ),
-            open_files: gauge("sluice_parquet_open_files", "Files that rows are written to."),
-        }
-    }
 }
 
 /// The exporter cannot be made from its settings.
@@ -331,44 +250,6 @@ struct Shared {
     /// A file is there.
     sent: Notify,
     metrics: FeedMetrics,
-}
-
-impl Shared {
-    /// What is read when somebody scrapes: it changes while nothing happens, too.
-    fn samples(&self, now: std::time::Instant, out: &mut Vec<Sample>) {
-        let (received, cut) = (self.settlement.oldest(), self.waiting.oldest());
-        let age = |oldest: Option<std::time::Instant>| {
-            let age = oldest.map(|oldest| now.saturating_duration_since(oldest));
-            age.unwrap_or_default().as_secs_f64()
-        };
-        let mut add = |name, help, value| {
-            out.push(Sample {
-                name,
-                help,
-                labels: vec![
-                    ("exporter", self.exporter.0.id.clone()),
-                    ("pipeline", self.pipeline.clone()),
-                ],
-                value,
-            });
-        };
-        add(
-            "sluice_parquet_oldest_unflushed_seconds",
-            "How long ago the oldest row was received that was read from the queue and is not at the destination.",
-            // Rows of a file that an earlier process left may not have been read again yet.
-            age(received.into_iter().chain(cut).min()),
-        );
-        add(
-            "sluice_parquet_upload_lag_seconds",
-            "How long ago the oldest file was cut that is not at the destination; 0 where none waits.",
-            age(cut),
-        );
-        add(
-            "sluice_parquet_spooled_bytes",
-            "Bytes of files that wait to be sent.",
-            self.spooled.load(Ordering::Acquire) as f64,
-        );
-    }
 }
 
 /// One pipeline's way into the exporter.
@@ -523,6 +404,8 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
     let cut = &file.finished.cut;
     let began = Instant::now();
     let mut attempt = 0;
+    // What was said last, told once until it is something else.
+    let mut told = None;
     let delivered = loop {
         // The semaphore is never closed.
         let turn = inner.uploads.acquire().await;
@@ -554,7 +437,7 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
             );
             break false;
         }
-        if attempt == 0 {
+        if told.replace((refused, is_kept)) != Some((refused, is_kept)) {
             tracing::warn!(
                 exporter = inner.id,
                 file = cut.name,
