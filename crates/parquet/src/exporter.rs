@@ -8,9 +8,16 @@
 //! A payload is settled when all files with rows of it are at the destination: what the gateway acknowledged stays in the
 //! journal until then. `spool` says how a crash at any moment leaves each row in one file.
 
+#[cfg(feature = "object-stores")]
+mod azure;
+#[cfg(feature = "object-stores")]
+mod bucket;
+#[cfg(feature = "object-stores")]
+mod gcs;
 mod layout;
+mod metrics;
 mod partition;
-#[cfg(feature = "s3")]
+#[cfg(feature = "object-stores")]
 mod s3;
 mod settlement;
 mod spool;
@@ -21,11 +28,16 @@ mod work;
 #[cfg(test)]
 mod failures;
 #[cfg(test)]
-#[cfg(feature = "s3")]
+#[cfg(feature = "object-stores")]
 mod outages;
 #[cfg(test)]
-#[cfg(feature = "s3")]
+#[cfg(feature = "object-stores")]
+mod stores;
+#[cfg(test)]
+#[cfg(feature = "object-stores")]
 mod stub;
+#[cfg(test)]
+mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -38,17 +50,22 @@ use std::time::Duration;
 
 use sluice_admission::Jitter;
 use sluice_journal::{Cursor, Disk, Entry, Filesystem, Settled};
-use sluice_payload::WireFormat;
+use sluice_payload::{Tenants, WireFormat};
 use sluice_pipeline::RetrySettings;
-use sluice_telemetry::{Counter, DropReason, Gauge, Registry, Sample};
+use sluice_telemetry::{DropReason, Registry};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+#[cfg(feature = "object-stores")]
+pub use azure::{AzureIdentity, AzureSettings};
+#[cfg(feature = "object-stores")]
+pub use gcs::GcsSettings;
 pub use layout::LayoutSettings;
 use layout::{Layout, ReadyFile};
+use metrics::{FeedMetrics, Metrics};
 pub use partition::PartitionBy;
-#[cfg(feature = "s3")]
+#[cfg(feature = "object-stores")]
 pub use s3::S3Settings;
 use settlement::Settlement;
 pub use spool::SpoolError;
@@ -69,9 +86,15 @@ const LAST_UPLOADS: Duration = Duration::from_secs(5);
 pub enum Target {
     /// A local directory.
     Directory(PathBuf),
-    /// A bucket.
-    #[cfg(feature = "s3")]
+    /// A bucket of S3, or of a store that speaks its protocol.
+    #[cfg(feature = "object-stores")]
     S3(Box<S3Settings>),
+    /// A bucket of Google Cloud Storage.
+    #[cfg(feature = "object-stores")]
+    Gcs(Box<GcsSettings>),
+    /// A container of Azure Blob Storage.
+    #[cfg(feature = "object-stores")]
+    Azure(Box<AzureSettings>),
 }
 
 /// What an exporter is made from.
@@ -94,6 +117,8 @@ pub struct ParquetExporterOptions {
 pub struct Feed {
     /// The directory of its spool: nobody else's.
     pub spool: PathBuf,
+    /// The names of the tenants that payloads are of.
+    pub tenants: Tenants,
     /// The journal is on disk, and its numbers go on after a restart.
     pub numbers_go_on: bool,
     /// Cut all files when payloads of so many bytes are in them and not settled: what the queue holds until then.
@@ -118,89 +143,6 @@ struct Inner {
     metrics: Metrics,
 }
 
-#[derive(Debug)]
-struct Metrics {
-    rows: Counter,
-    bytes: Counter,
-    files: Counter,
-    failed: Counter,
-    duplicate_keys: Counter,
-    invalid_texts: Counter,
-    deep_values: Counter,
-    held: Gauge,
-}
-
-impl Metrics {
-    fn new(registry: &Registry, exporter: &str) -> Self {
-        let labels = || vec![("exporter", exporter.to_owned())];
-        let counter = |name, help| registry.counter(name, help, labels());
-        let repairs = |what: &str| {
-            let mut labels = labels();
-            labels.push(("what", what.to_owned()));
-            registry.counter(
-                "sluice_parquet_repairs_total",
-                "What had to be changed for files to be readable: attributes whose key occurred twice, texts that were not UTF-8, lists and maps below a hundred others.",
-                labels,
-            )
-        };
-        Self {
-            rows: counter(
-                "sluice_parquet_rows_total",
-                "Rows in files that the destination has.",
-            ),
-            bytes: counter(
-                "sluice_parquet_bytes_total",
-                "Bytes of files that the destination has.",
-            ),
-            files: counter("sluice_parquet_files_total", "Files that the destination has."),
-            failed: counter(
-                "sluice_parquet_failed_uploads_total",
-                "Attempts to send a file that failed.",
-            ),
-            duplicate_keys: repairs("duplicate_key"),
-            invalid_texts: repairs("invalid_text"),
-            deep_values: repairs("deep_value"),
-            held: registry.gauge(
-                "sluice_parquet_refused",
-                "1 while the destination refuses files for a reason that somebody has to mend.",
-                labels(),
-            ),
-        }
-    }
-}
-
-/// What one pipeline's side of the exporter shows.
-#[derive(Debug)]
-struct FeedMetrics {
-    open_files: Gauge,
-    failing: Gauge,
-    failures: Counter,
-}
-
-impl FeedMetrics {
-    fn new(registry: &Registry, exporter: &str, pipeline: &str) -> Self {
-        let labels = || {
-            vec![
-                ("exporter", exporter.to_owned()),
-                ("pipeline", pipeline.to_owned()),
-            ]
-        };
-        let gauge = |name, help| registry.gauge(name, help, labels());
-        Self {
-            failing: gauge(
-                "sluice_parquet_write_failing",
-                "1 while files cannot be written, be it that the disk is nearly full; it is tried again.",
-            ),
-            failures: registry.counter(
-                "sluice_parquet_failed_writes_total",
-                "How often writing files failed; what was in them is written anew.",
-                labels(),
-            ),
-            open_files: gauge("sluice_parquet_open_files", "Files that rows are written to."),
-        }
-    }
-}
-
 /// The exporter cannot be made from its settings.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -218,8 +160,12 @@ impl ParquetExporter {
     ) -> Result<Self, InvalidTarget> {
         let store = match &options.target {
             Target::Directory(path) => Store::Directory(path.clone()),
-            #[cfg(feature = "s3")]
-            Target::S3(settings) => Store::S3(s3::Bucket::new(settings).map_err(InvalidTarget)?),
+            #[cfg(feature = "object-stores")]
+            Target::S3(settings) => Store::Bucket(s3::bucket(settings).map_err(InvalidTarget)?),
+            #[cfg(feature = "object-stores")]
+            Target::Gcs(settings) => Store::Bucket(gcs::bucket(settings).map_err(InvalidTarget)?),
+            #[cfg(feature = "object-stores")]
+            Target::Azure(settings) => Store::Bucket(azure::bucket(settings).map_err(InvalidTarget)?),
         };
         Ok(Self(Arc::new(Inner {
             id: id.to_owned(),
@@ -236,7 +182,7 @@ impl ParquetExporter {
     /// # Errors
     /// When the spool cannot be used.
     pub fn open(&self, cursor: Cursor, feed: Feed, registry: &Registry) -> Result<Delivery, SpoolError> {
-        let (spool, waiting) = Spool::open(&feed.spool, feed.numbers_go_on)?;
+        let (spool, waiting) = Spool::open(&feed.spool, feed.numbers_go_on, &feed.tenants)?;
         cursor.hand_out_up_to(feed.max_bytes);
         let pipeline = cursor.pipeline().to_owned();
         let shared = Arc::new(Shared {
@@ -304,42 +250,6 @@ struct Shared {
     /// A file is there.
     sent: Notify,
     metrics: FeedMetrics,
-}
-
-impl Shared {
-    /// What is read when somebody scrapes: it changes while nothing happens, too.
-    fn samples(&self, now: std::time::Instant, out: &mut Vec<Sample>) {
-        let received = self.settlement.oldest();
-        // Rows of a file that an earlier process left may not have been read again yet.
-        let oldest = received.into_iter().chain(self.waiting.oldest()).min();
-        let age = oldest.map_or(Duration::ZERO, |oldest| now.saturating_duration_since(oldest));
-        let mut add = |name, help, value| {
-            out.push(Sample {
-                name,
-                help,
-                labels: vec![
-                    ("exporter", self.exporter.0.id.clone()),
-                    ("pipeline", self.pipeline.clone()),
-                ],
-                value,
-            });
-        };
-        add(
-            "sluice_parquet_oldest_unflushed_seconds",
-            "How long ago the oldest row was received that was read from the queue and is not at the destination.",
-            age.as_secs_f64(),
-        );
-        add(
-            "sluice_parquet_upload_lag_seconds",
-            "How long ago the oldest file was cut that waits to be sent; where none does, how long the last one had waited when it arrived.",
-            self.waiting.lag(now).as_secs_f64(),
-        );
-        add(
-            "sluice_parquet_spooled_bytes",
-            "Bytes of files that wait to be sent.",
-            self.spooled.load(Ordering::Acquire) as f64,
-        );
-    }
 }
 
 /// One pipeline's way into the exporter.
@@ -494,15 +404,21 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
     let cut = &file.finished.cut;
     let began = Instant::now();
     let mut attempt = 0;
+    // What was said last, told once until it is something else.
+    let mut told = None;
     let delivered = loop {
         // The semaphore is never closed.
         let turn = inner.uploads.acquire().await;
         let sent = attempt_to_send(&shared, &file.finished).await;
         drop(turn);
-        let (refused, reason) = match sent {
+        let (refused, is_kept, reason) = match sent {
             Sent::There => break true,
-            Sent::Retry(reason) => (false, reason),
-            Sent::Refused(reason) => (true, reason),
+            Sent::Retry(reason) => (false, false, reason),
+            // It waits as long as it takes: see `Verdict::EndpointFault`.
+            Sent::Refused(reason) => (true, true, reason),
+            // So does what most likely is there.
+            #[cfg(feature = "object-stores")]
+            Sent::Unknown(reason) => (false, true, reason),
         };
         inner.metrics.failed.add(1);
         inner.metrics.held.set(refused.into());
@@ -511,8 +427,7 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
         let over = retry
             .max_elapsed_time
             .is_some_and(|most| began.elapsed() + delay > most);
-        // Refused files wait as long as it takes: see `Verdict::EndpointFault`.
-        if !refused && (!retry.enabled || over) {
+        if !is_kept && (!retry.enabled || over) {
             tracing::error!(
                 exporter = inner.id,
                 file = cut.name,
@@ -522,7 +437,7 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
             );
             break false;
         }
-        if attempt == 0 {
+        if told.replace((refused, is_kept)) != Some((refused, is_kept)) {
             tracing::warn!(
                 exporter = inner.id,
                 file = cut.name,
@@ -548,6 +463,6 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
     let dropped = (!delivered).then_some(DropReason::RetryExhausted);
     shared.settlement.arrived(&file, dropped);
     shared.spooled.fetch_sub(cut.bytes, Ordering::AcqRel);
-    shared.waiting.leave(place, std::time::Instant::now());
+    shared.waiting.leave(place);
     shared.sent.notify_one();
 }

@@ -13,8 +13,8 @@ mod exporter;
 pub use encode::{
     ColumnType, EncodeError, Encoder, FileSettings, Level, PageEncoder, Promotion, Repairs, Table,
 };
-#[cfg(feature = "s3")]
-pub use exporter::S3Settings;
+#[cfg(feature = "object-stores")]
+pub use exporter::{AzureIdentity, AzureSettings, GcsSettings, S3Settings};
 pub use exporter::{
     Delivery, Feed, InvalidTarget, LayoutSettings, ParquetExporter, ParquetExporterOptions, PartitionBy,
     SpoolError, Target,

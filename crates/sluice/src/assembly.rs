@@ -194,7 +194,7 @@ impl Gateway {
                         id,
                         limits,
                         capacity,
-                        (cursor, &registry),
+                        (cursor, &tenants, &registry),
                     )
                     .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
                     deliveries.push(tokio::spawn(delivery.run()));

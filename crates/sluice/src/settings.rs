@@ -54,7 +54,10 @@ pub use network::{
 pub use outputs::{DebugExporter, FileCompression, FileExporter, FileFormat, Rotation, Verbosity};
 #[cfg(feature = "parquet")]
 pub(crate) use parquet::MIN_OPEN_BYTES;
-pub use parquet::{ParquetExporter, PartitionBy, Promote, PromoteFrom, PromoteType, S3Uploader};
+pub use parquet::{
+    Azure, AzureAuth, AzureAuthType, Gcs, ParquetExporter, PartitionBy, Promote, PromoteFrom, PromoteType,
+    S3Uploader,
+};
 pub use pipelines::{Ack, Pipeline};
 pub use processors::{Batch, MemoryLimiter, Processor};
 pub use queue::{Batching, QueueBatch, Retry, SendingQueue, Sizer};

@@ -200,7 +200,9 @@ fn a_damaged_line_is_told() {
     let cuts = directory.path().join("cuts");
     let text = std::fs::read_to_string(&cuts).unwrap();
     std::fs::write(&cuts, text.replacen("{\"table\"", "table", 1)).unwrap();
-    let error = Spool::open(directory.path(), true).unwrap_err().to_string();
+    let error = Spool::open(directory.path(), true, &Tenants::default())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("line 2 of cuts"), "{error}");
     assert!(ready.iter().all(|file| file.finished.path.exists()));
 }
@@ -252,6 +254,20 @@ pub(super) fn delivery_to(
     max_requests: u64,
     registry: &Registry,
 ) -> Delivery {
+    let retry = RetrySettings::default();
+    retrying_delivery(target, retry, cursor, directory, durable, max_requests, registry)
+}
+
+/// One that gives up as `retry` says, and tries again at once.
+pub(super) fn retrying_delivery(
+    target: Target,
+    retry: RetrySettings,
+    cursor: sluice_journal::Cursor,
+    directory: &Path,
+    durable: bool,
+    max_requests: u64,
+    registry: &Registry,
+) -> Delivery {
     let options = ParquetExporterOptions {
         target,
         layout: LayoutSettings::default(),
@@ -260,12 +276,13 @@ pub(super) fn delivery_to(
         retry: RetrySettings {
             initial_interval: Duration::from_millis(1),
             max_interval: Duration::from_millis(1),
-            ..RetrySettings::default()
+            ..retry
         },
     };
     let exporter = ParquetExporter::new("parquet", options, registry).unwrap();
     let feed = Feed {
         spool: directory.join("spool"),
+        tenants: Tenants::default(),
         numbers_go_on: durable,
         max_bytes: u64::MAX,
         max_items: u64::MAX,

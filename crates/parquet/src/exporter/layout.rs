@@ -6,7 +6,7 @@ use std::io::{BufWriter, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use sluice_payload::Payload;
+use sluice_payload::{Payload, TenantId};
 use sluice_pipeline::kind;
 use sluice_wire::Request;
 
@@ -24,6 +24,8 @@ const FULL_PART: u64 = 10;
 /// When files are cut.
 #[derive(Debug, Clone)]
 pub struct LayoutSettings {
+    /// Whether each tenant has directories of its own.
+    pub by_tenant: bool,
     /// How tables are divided into directories.
     pub partition_by: PartitionBy,
     /// A file is cut when it has about this many bytes.
@@ -41,6 +43,7 @@ pub struct LayoutSettings {
 impl Default for LayoutSettings {
     fn default() -> Self {
         Self {
+            by_tenant: false,
             partition_by: PartitionBy::Hour,
             target_bytes: 64 << 20,
             max_age: Duration::from_secs(60),
@@ -114,6 +117,8 @@ struct Filling<'a> {
     spool: &'a Spool,
     files: &'a mut Vec<OpenFile>,
     number: u64,
+    /// Whose payload it is.
+    owner: TenantId,
     now: Instant,
     /// Partitions the payload has had rows in so far.
     seen: Vec<Partition>,
@@ -127,12 +132,13 @@ struct Filling<'a> {
 impl Sink for Filling<'_> {
     #[inline]
     fn open(&mut self, table: Table, time_unix_nano: u64, bytes: usize) -> Result<&mut Rows, EncodeError> {
-        let partition = Partition::of(table, self.settings.partition_by, time_unix_nano);
+        let tenant = self.settings.by_tenant.then_some(self.owner);
+        let partition = Partition::of(tenant, table, self.settings.partition_by, time_unix_nano);
         let index = match self.last {
             Some((last, index)) if last == partition => index,
             _ => {
                 let place = self.place(partition);
-                if let Some(partition) = self.spool.has(place, time_unix_nano, self.number) {
+                if let Some(partition) = self.spool.has(place, self.owner, time_unix_nano, self.number) {
                     *self.known.entry(partition).or_default() += 1;
                     let rows = self.void.entry(table);
                     return Ok(rows.or_insert_with(|| Rows::new(table, &FileSettings::default())));
@@ -202,6 +208,7 @@ impl Layout {
             spool: &self.spool,
             files: &mut self.files,
             number,
+            owner: payload.tenant,
             now,
             seen: Vec::new(),
             last: None,
@@ -339,6 +346,7 @@ impl Layout {
         };
         let (bytes, crc) = checksum(&mut file)?;
         let cut = Cut {
+            tenant: self.spool.tenant_name(&partition),
             table: partition.table.name().to_owned(),
             by: partition.by,
             hour: partition.hour,

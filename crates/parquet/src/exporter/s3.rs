@@ -1,26 +1,13 @@
-//! S3 and stores that speak its protocol: one conditional PUT a file, over sluice's own HTTP client.
+//! S3 and stores that speak its protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, Checksum};
-use object_store::path::Path;
-use object_store::{
-    Attribute, Attributes, Error, GetOptions, GetRange, ObjectStore, PutMode, PutOptions, PutPayload,
-    RetryConfig,
-};
-use sluice_aws::{Connector, check_credential, check_url};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
+use sluice_aws::check_url;
 use sluice_client::ClientTls;
 
-use super::spool::Finished;
-use super::store::Sent;
-
-/// The name of the metadata that says which file an object is.
-const CRC_METADATA: &str = "sluice-crc32c";
-
-/// Pieces a file is read in, so that no large block of memory has to be found, and an object: no answer may have more than
-/// [`sluice_client::MAX_ANSWER_BYTES`].
-const PIECE_BYTES: usize = 1 << 20;
+use super::bucket::{Bucket, Identity, check_texts, connector, is_true, prefix, retries};
 
 /// Where objects go, and as whom. What is not said is found as the SDKs find it: environment, web identity, container,
 /// instance.
@@ -52,234 +39,92 @@ pub struct S3Settings {
     pub tls: ClientTls,
 }
 
-/// A bucket that can be written.
-#[derive(Debug, Clone)]
-pub(crate) struct Bucket {
-    store: Arc<AmazonS3>,
-    region: String,
-    /// Whether requests are signed.
-    signs: bool,
-    prefix: String,
-    storage_class: Option<String>,
+/// The bucket, as configured; what is not said is the environment's.
+pub(super) fn bucket(settings: &S3Settings) -> Result<Bucket, String> {
+    check_texts(&[
+        ("s3uploader.s3_bucket", &settings.bucket),
+        ("s3uploader.s3_prefix", &settings.prefix),
+        ("s3uploader.region", &settings.region),
+        (
+            "s3uploader.storage_class",
+            settings.storage_class.as_deref().unwrap_or_default(),
+        ),
+    ])?;
+    from_builder(AmazonS3Builder::from_env(), settings)
 }
 
-impl Bucket {
-    pub fn new(settings: &S3Settings) -> Result<Self, String> {
-        for (key, text) in [
-            ("s3_bucket", settings.bucket.as_str()),
-            ("s3_prefix", &settings.prefix),
-            ("region", &settings.region),
-            (
-                "storage_class",
-                settings.storage_class.as_deref().unwrap_or_default(),
-            ),
-        ] {
-            if text.chars().any(char::is_control) {
-                return Err(format!(
-                    "s3uploader.{key} holds a line break or another control character, which no name has; remove it"
-                ));
-            }
-        }
-        Self::from_builder(AmazonS3Builder::from_env(), settings)
-    }
-
-    /// One of what the environment says and what is configured.
-    fn from_builder(from_env: AmazonS3Builder, settings: &S3Settings) -> Result<Self, String> {
-        let mut builder = from_env
-            .with_bucket_name(&settings.bucket)
-            .with_virtual_hosted_style_request(!settings.force_path_style)
-            .with_checksum_algorithm(Checksum::SHA256)
-            .with_http_connector(Connector {
-                timeout: settings.timeout,
-                tls: settings.tls.clone(),
-            })
-            // The exporter retries, and says so.
-            .with_retry(RetryConfig {
-                max_retries: 1,
-                ..Default::default()
-            });
-        let options = [
-            (
-                AmazonS3ConfigKey::Region,
-                Some(&settings.region).filter(|region| !region.is_empty()),
-            ),
-            (AmazonS3ConfigKey::Endpoint, settings.endpoint.as_ref()),
-            // The library prefers this one, which may come from the environment.
-            (AmazonS3ConfigKey::S3Endpoint, settings.endpoint.as_ref()),
-            (AmazonS3ConfigKey::AccessKeyId, settings.access_key_id.as_ref()),
-            (
-                AmazonS3ConfigKey::SecretAccessKey,
-                settings.secret_access_key.as_ref(),
-            ),
-            (AmazonS3ConfigKey::Token, settings.session_token.as_ref()),
-            (AmazonS3ConfigKey::RoleArn, settings.role_arn.as_ref()),
-        ];
-        for (key, value) in options {
-            if let Some(value) = value {
-                builder = builder.with_config(key, value);
-            }
-        }
-        if settings
-            .endpoint
-            .as_ref()
-            .is_some_and(|url| url.starts_with("http://"))
-        {
-            builder = builder.with_allow_http(true);
-        }
-        for key in [
-            AmazonS3ConfigKey::Endpoint,
-            AmazonS3ConfigKey::S3Endpoint,
-            AmazonS3ConfigKey::StsEndpoint,
-            AmazonS3ConfigKey::MetadataEndpoint,
-        ] {
-            let url = builder.get_config_value(&key);
-            url.as_deref().map_or(Ok(()), check_url)?;
-        }
-        let configured = |key| builder.get_config_value(&key).unwrap_or_default();
-        Ok(Self {
-            region: configured(AmazonS3ConfigKey::Region),
-            signs: !is_true(&configured(AmazonS3ConfigKey::SkipSignature)),
-            store: Arc::new(builder.build().map_err(|error| error.to_string())?),
-            prefix: settings.prefix.trim_matches('/').to_owned(),
-            storage_class: settings.storage_class.clone(),
-        })
-    }
-
-    /// Sends a file once.
-    pub async fn put(&self, file: &Finished) -> Sent {
-        let location = match self.prefix.as_str() {
-            "" => format!("{}/{}", file.partition.path(), file.cut.name),
-            prefix => format!("{prefix}/{}/{}", file.partition.path(), file.cut.name),
-        };
-        // Not `Path::from`, which would escape the `=` of partitions.
-        let location = match Path::parse(&location) {
-            Ok(location) => location,
-            Err(error) => return Sent::Refused(format!("s3_prefix: {error}")),
-        };
-        if let Err(reason) = self.check_credential().await {
-            return reason;
-        }
-        let path = file.path.clone();
-        let payload = match tokio::task::spawn_blocking(move || read(&path)).await {
-            Ok(Ok(payload)) => payload,
-            Ok(Err(error)) => return Sent::Retry(format!("{}: {error}", file.path.display())),
-            Err(error) => return Sent::Retry(error.to_string()),
-        };
-        let crc = format!("{:08x}", file.cut.crc);
-        let mut attributes = Attributes::new();
-        attributes.insert(Attribute::ContentType, "application/vnd.apache.parquet".into());
-        attributes.insert(Attribute::Metadata(CRC_METADATA.into()), crc.clone().into());
-        if let Some(class) = &self.storage_class {
-            attributes.insert(Attribute::StorageClass, class.clone().into());
-        }
-        let options = PutOptions {
-            mode: PutMode::Create,
-            attributes,
-            ..Default::default()
-        };
-        match self.store.put_opts(&location, payload, options).await {
-            Ok(_) => Sent::There,
-            // Ours, if an answer was lost; 409, if two of ours were under way at once.
-            Err(Error::AlreadyExists { .. }) => {
-                let compared = self.is_file(&location, file, &crc).await;
-                match compared {
-                    Ok(true) => Sent::There,
-                    Ok(false) => Sent::Refused(format!(
-                        "{location} is there already and is another file; move it away"
-                    )),
-                    Err(Error::NotFound { .. }) => Sent::Retry("the store reports a conflict".to_owned()),
-                    Err(error) => said(&error),
-                }
-            }
-            Err(error) => said(&error),
+/// One of what the environment says and what is configured.
+fn from_builder(from_env: AmazonS3Builder, settings: &S3Settings) -> Result<Bucket, String> {
+    let mut builder = from_env
+        .with_bucket_name(&settings.bucket)
+        .with_virtual_hosted_style_request(!settings.force_path_style)
+        .with_checksum_algorithm(Checksum::SHA256)
+        .with_http_connector(connector(settings.timeout, &settings.tls))
+        .with_retry(retries());
+    let options = [
+        (
+            AmazonS3ConfigKey::Region,
+            Some(&settings.region).filter(|region| !region.is_empty()),
+        ),
+        (AmazonS3ConfigKey::Endpoint, settings.endpoint.as_ref()),
+        // The library prefers this one, which may come from the environment.
+        (AmazonS3ConfigKey::S3Endpoint, settings.endpoint.as_ref()),
+        (AmazonS3ConfigKey::AccessKeyId, settings.access_key_id.as_ref()),
+        (
+            AmazonS3ConfigKey::SecretAccessKey,
+            settings.secret_access_key.as_ref(),
+        ),
+        (AmazonS3ConfigKey::Token, settings.session_token.as_ref()),
+        (AmazonS3ConfigKey::RoleArn, settings.role_arn.as_ref()),
+    ];
+    for (key, value) in options {
+        if let Some(value) = value {
+            builder = builder.with_config(key, value);
         }
     }
-
-    /// Whether requests can be signed now; credentials come from anywhere, and may be others the next time.
-    async fn check_credential(&self) -> Result<(), Sent> {
-        if !self.signs {
-            return Ok(());
-        }
-        let credential = self.store.credentials().get_credential().await;
-        let credential = credential.map_err(|error| said(&error))?;
-        check_credential(&credential, "s3", &self.region).map_err(Sent::Refused)
+    if settings
+        .endpoint
+        .as_ref()
+        .is_some_and(|url| url.starts_with("http://"))
+    {
+        builder = builder.with_allow_http(true);
     }
-
-    /// Whether the object of this name is the file. Where the store has dropped what it was told about the object, the object is
-    /// read.
-    async fn is_file(&self, location: &Path, file: &Finished, crc: &str) -> object_store::Result<bool> {
-        let head = GetOptions {
-            head: true,
-            ..Default::default()
-        };
-        let found = self.store.get_opts(location, head).await?;
-        if found.meta.size != file.cut.bytes {
-            return Ok(false);
-        }
-        if let Some(its) = found.attributes.get(&Attribute::Metadata(CRC_METADATA.into())) {
-            return Ok(&**its == crc);
-        }
-        let (mut start, mut its) = (0, 0);
-        while start < file.cut.bytes {
-            let end = file.cut.bytes.min(start + PIECE_BYTES as u64);
-            let piece = GetOptions {
-                range: Some(GetRange::Bounded(start..end)),
-                ..Default::default()
-            };
-            let piece = self.store.get_opts(location, piece).await?.bytes().await?;
-            its = crc32c::crc32c_append(its, &piece);
-            start = end;
-        }
-        Ok(its == file.cut.crc)
+    for key in [
+        AmazonS3ConfigKey::Endpoint,
+        AmazonS3ConfigKey::S3Endpoint,
+        AmazonS3ConfigKey::StsEndpoint,
+        AmazonS3ConfigKey::MetadataEndpoint,
+    ] {
+        let url = builder.get_config_value(&key);
+        url.as_deref().map_or(Ok(()), check_url)?;
     }
-}
-
-/// Whether the library takes this for "yes".
-fn is_true(text: &str) -> bool {
-    ["1", "true", "on", "yes", "y"]
-        .iter()
-        .any(|yes| text.eq_ignore_ascii_case(yes))
-}
-
-fn said(error: &Error) -> Sent {
-    let mut text = error.to_string();
-    // What the store said is below what that means.
-    let mut source = std::error::Error::source(error);
-    while let Some(below) = source {
-        let below_text = below.to_string();
-        if !text.contains(&below_text) {
-            text = format!("{text}: {below_text}");
-        }
-        source = below.source();
-    }
-    match error {
-        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } | Error::NotFound { .. } => {
-            Sent::Refused(text)
-        }
-        _ => Sent::Retry(text),
-    }
-}
-
-fn read(path: &std::path::Path) -> std::io::Result<PutPayload> {
-    use std::io::Read;
-    let mut file = std::fs::File::open(path)?;
-    let mut pieces = Vec::new();
-    loop {
-        let mut piece = Vec::with_capacity(PIECE_BYTES);
-        if (&mut file).take(PIECE_BYTES as u64).read_to_end(&mut piece)? == 0 {
-            return Ok(pieces.into_iter().collect());
-        }
-        pieces.push(bytes::Bytes::from(piece));
-    }
+    let configured = |key| builder.get_config_value(&key).unwrap_or_default();
+    let region = configured(AmazonS3ConfigKey::Region);
+    let signs = !is_true(&configured(AmazonS3ConfigKey::SkipSignature));
+    let store = builder.build().map_err(|error| error.to_string())?;
+    let identity = match signs {
+        true => Identity::Aws {
+            credentials: store.credentials().clone(),
+            region,
+        },
+        false => Identity::Nobody,
+    };
+    Ok(Bucket {
+        store: Arc::new(store),
+        identity,
+        prefix: prefix(&settings.prefix),
+        prefix_key: "s3_prefix",
+        crc_metadata: "sluice-crc32c",
+        storage_class: settings.storage_class.clone(),
+        timeout: settings.timeout,
+    })
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::Table;
-    use crate::exporter::partition::{Partition, PartitionBy};
-    use crate::exporter::spool::Cut;
-    use crate::exporter::stub::Stub;
+    use crate::exporter::store::Sent;
+    use crate::exporter::store::tests::file;
 
     pub(in crate::exporter) fn settings() -> S3Settings {
         S3Settings {
@@ -295,57 +140,6 @@ pub(crate) mod tests {
         }
     }
 
-    fn file() -> Finished {
-        Finished {
-            cut: Cut {
-                table: "logs".to_owned(),
-                by: PartitionBy::None,
-                hour: 0,
-                first: 0,
-                last: 0,
-                rows: 1,
-                bytes: 1,
-                crc: 0,
-                name: "name.parquet".to_owned(),
-            },
-            partition: Partition {
-                table: Table::Logs,
-                by: PartitionBy::None,
-                hour: 0,
-            },
-            path: "/nowhere".into(),
-        }
-    }
-
-    /// Scenario: the store has an object of the file's name, of more bytes than are read at once, and has dropped its metadata: it is the
-    /// file; it is another one of the same size; it is shorter.
-    /// Guarantees: only the file itself is taken for sent; another one is left alone and told about.
-    #[tokio::test]
-    async fn an_object_without_metadata_is_read() {
-        let ours = vec![7; PIECE_BYTES + 5];
-        let mut other = ours.clone();
-        other[PIECE_BYTES] = 8;
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        std::fs::write(&path, &ours).unwrap();
-        let mut file = Finished { path, ..file() };
-        (file.cut.bytes, file.cut.crc) = (ours.len() as u64, crc32c::crc32c(&ours));
-        let shorter = ours[1..].to_vec();
-        for (object, is_ours) in [(ours, true), (other, false), (shorter, false)] {
-            let store = Stub::start(object, 412).await;
-            let settings = S3Settings {
-                endpoint: Some(store.endpoint()),
-                timeout: Duration::from_secs(10),
-                ..settings()
-            };
-            match Bucket::new(&settings).unwrap().put(&file).await {
-                Sent::There => assert!(is_ours),
-                Sent::Refused(reason) => assert!(!is_ours && reason.contains("another file"), "{reason}"),
-                Sent::Retry(reason) => panic!("{reason}"),
-            }
-        }
-    }
-
     /// Scenario: a line break in the bucket, the prefix, the region or the storage class; an endpoint that is no host.
     /// Guarantees: the exporter is not made, and the error names the key or the URL.
     #[test]
@@ -358,7 +152,7 @@ pub(crate) mod tests {
         (named[3].0.storage_class, named[3].1) = (Some(broken()), "storage_class");
         (named[4].0.endpoint, named[4].1) = (Some("http://1.2.3.4.5".to_owned()), "1.2.3.4.5");
         for (settings, blamed) in named {
-            let error = Bucket::new(&settings).unwrap_err();
+            let error = bucket(&settings).unwrap_err();
             assert!(error.contains(blamed) && !error.contains('\n'), "{error}");
         }
     }
@@ -382,12 +176,10 @@ pub(crate) mod tests {
             "AWS_ENDPOINT_URL_STS",
             "AWS_METADATA_ENDPOINT",
         ] {
-            let error =
-                Bucket::from_builder(of_env(name, "http://1.2.3.4.5"), &nothing_configured).unwrap_err();
+            let error = from_builder(of_env(name, "http://1.2.3.4.5"), &nothing_configured).unwrap_err();
             assert!(error.contains("1.2.3.4.5"), "{name}: {error}");
         }
-        let bucket =
-            Bucket::from_builder(of_env("AWS_ENDPOINT_URL_S3", "http://other"), &settings()).unwrap();
+        let bucket = from_builder(of_env("AWS_ENDPOINT_URL_S3", "http://other"), &settings()).unwrap();
         let store = format!("{:?}", bucket.store);
         assert!(
             store.contains("127.0.0.1:1") && !store.contains("http://other"),
@@ -409,8 +201,9 @@ pub(crate) mod tests {
             ("no", true),
         ] {
             let of_env = AmazonS3Builder::new().with_config(AmazonS3ConfigKey::SkipSignature, word);
-            let bucket = Bucket::from_builder(of_env, &settings()).unwrap();
-            assert_eq!(bucket.signs, signs, "{word}");
+            let bucket = from_builder(of_env, &settings()).unwrap();
+            let is_signed = matches!(bucket.identity, Identity::Aws { .. });
+            assert_eq!(is_signed, signs, "{word}");
         }
     }
 
@@ -427,7 +220,11 @@ pub(crate) mod tests {
                 session_token: token,
                 ..settings()
             };
-            let sent = Bucket::new(&settings).unwrap().put(&file()).await;
+            let directory = tempfile::tempdir().unwrap();
+            let sent = bucket(&settings)
+                .unwrap()
+                .put(&file(directory.path(), b"rows"))
+                .await;
             let Sent::Refused(reason) = sent else {
                 panic!("{sent:?}")
             };

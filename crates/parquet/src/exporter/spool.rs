@@ -1,7 +1,8 @@
 //! The spool: a directory where files are written, and kept until the destination has them.
 //!
 //! What makes every row arrive exactly once is a line in the file `cuts`, synced before a file is sent: these numbers of
-//! the journal, of this partition, are in the file of this name. So after a crash
+//! the journal, of this partition, are in the file of this name. A number is one tenant's, so that names say nothing of tenants, and are
+//! different all the same where partitions are. So after a crash
 //!
 //! - a file without a line was never sent: it is removed, and its rows come again from the journal;
 //! - a file with a line may have been sent: the same bytes go out under the same name, and the destination keeps one;
@@ -16,8 +17,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sluice_payload::{MAX_TENANTS, TenantId, Tenants};
 
-use super::partition::{Partition, PartitionBy};
+use super::partition::{Partition, PartitionBy, tenant_directory};
 use crate::Table;
 
 const CUTS: &str = "cuts";
@@ -34,6 +36,9 @@ const COMPACT_AFTER: usize = 4096;
 /// One line of `cuts`: what is in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cut {
+    /// The name of the tenant, where tenants are divided: ids are another process's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
     /// The table's name.
     pub table: String,
     pub by: PartitionBy,
@@ -51,9 +56,11 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    pub fn partition(&self) -> Option<Partition> {
+    /// `None`: another version's table.
+    fn partition(&self, tenants: &Tenants) -> Option<Partition> {
         let table = Table::ALL.into_iter().find(|table| table.name() == self.table)?;
         Some(Partition {
+            tenant: self.tenant.as_ref().map(|name| tenants.intern(name)),
             table,
             by: self.by,
             hour: self.hour,
@@ -74,6 +81,8 @@ struct Head {
 #[derive(Debug)]
 pub(crate) struct Spool {
     directory: PathBuf,
+    /// The names of partitions' tenants.
+    tenants: Tenants,
     cuts: File,
     head: Head,
     /// The last number that is in a file, by partition.
@@ -99,12 +108,35 @@ pub(crate) struct Finished {
     pub path: PathBuf,
 }
 
+impl Finished {
+    /// Its directory at the destination, with `/` between its parts and none at its ends.
+    pub fn directory(&self) -> String {
+        let partition = self.partition.path();
+        match &self.cut.tenant {
+            Some(name) => format!("{}/{partition}", tenant_directory(name)),
+            None => partition,
+        }
+    }
+}
+
 /// The spool cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
     /// Somebody else has it.
     #[error("{} is in use by another exporter or process; give each its own spool_directory", .0.display())]
     Locked(PathBuf),
+    /// Its marks are of more tenants than are told apart: those of two would be taken for each other's.
+    #[error(
+        "{} knows of more tenants than are told apart at once ({most}), with those of the queues; move it away to begin without it, when no \
+         file waits there: rows that were just sent may then come twice",
+        directory.display()
+    )]
+    Tenants {
+        /// The spool.
+        directory: PathBuf,
+        /// [`MAX_TENANTS`].
+        most: usize,
+    },
     /// It cannot be read or written.
     #[error("{}: {error}", path.display())]
     Io {
@@ -119,12 +151,16 @@ impl Spool {
     /// Opens or makes the spool in `directory`. `numbers_go_on`: the journal is the one of the last process, and nobody else
     /// has it; otherwise each process that is there has a directory of its own below. Returns what was cut and is not known
     /// to have arrived.
-    pub fn open(directory: &Path, numbers_go_on: bool) -> Result<(Self, Vec<Finished>), SpoolError> {
+    pub fn open(
+        directory: &Path,
+        numbers_go_on: bool,
+        tenants: &Tenants,
+    ) -> Result<(Self, Vec<Finished>), SpoolError> {
         if numbers_go_on {
-            return Self::open_at(directory, true);
+            return Self::open_at(directory, true, tenants);
         }
         for place in 0..MAX_PROCESSES {
-            match Self::open_at(&directory.join(place.to_string()), false) {
+            match Self::open_at(&directory.join(place.to_string()), false, tenants) {
                 Err(SpoolError::Locked(_)) => {}
                 done => return done,
             }
@@ -132,7 +168,11 @@ impl Spool {
         Err(SpoolError::Locked(directory.to_owned()))
     }
 
-    fn open_at(directory: &Path, numbers_go_on: bool) -> Result<(Self, Vec<Finished>), SpoolError> {
+    fn open_at(
+        directory: &Path,
+        numbers_go_on: bool,
+        tenants: &Tenants,
+    ) -> Result<(Self, Vec<Finished>), SpoolError> {
         let failed = |error| SpoolError::Io {
             path: directory.to_owned(),
             error,
@@ -149,9 +189,18 @@ impl Spool {
         let mut known = HashMap::new();
         let mut marks: HashMap<Partition, u64> = HashMap::new();
         for cut in cuts {
-            let Some(partition) = cut.partition() else {
+            let Some(partition) = cut.partition(tenants) else {
                 continue;
             };
+            // The journal's own tenants are known by now, and all of these were told apart by the process before.
+            if partition.tenant == Some(TenantId::OVERFLOW)
+                && cut.tenant.as_deref() != Some(&*tenants.name(TenantId::OVERFLOW))
+            {
+                return Err(SpoolError::Tenants {
+                    directory: directory.to_owned(),
+                    most: MAX_TENANTS,
+                });
+            }
             let path = directory.join(spool_name(&partition, &cut.name));
             if numbers_go_on {
                 let mark = marks.entry(partition).or_default();
@@ -181,6 +230,7 @@ impl Spool {
         let replay_until = marks.values().copied().max().unwrap_or_default();
         let mut spool = Self {
             directory: directory.to_owned(),
+            tenants: tenants.clone(),
             // Replaced at once.
             cuts: File::open(directory).map_err(failed)?,
             head,
@@ -196,20 +246,40 @@ impl Spool {
         Ok((spool, waiting))
     }
 
-    /// The partition whose earlier file has the rows of this number already, if one has: `partition` itself, or the one
-    /// of another division that was configured when they were cut.
-    pub fn has(&self, partition: Partition, time_unix_nano: u64, number: u64) -> Option<Partition> {
+    /// The partition whose earlier file has the rows of this number, a payload of `owner`, already, if one has: `partition` itself, or the
+    /// one of another division that was configured when they were cut.
+    pub fn has(
+        &self,
+        partition: Partition,
+        owner: TenantId,
+        time_unix_nano: u64,
+        number: u64,
+    ) -> Option<Partition> {
         if number > self.replay_until || self.marks.is_empty() {
             return None;
         }
-        let divisions = [PartitionBy::Hour, PartitionBy::Day, PartitionBy::None];
-        let others = divisions
-            .into_iter()
-            .filter(|by| *by != partition.by)
-            .map(|by| Partition::of(partition.table, by, time_unix_nano));
-        std::iter::once(partition)
-            .chain(others)
+        let Partition {
+            tenant, table, by, ..
+        } = partition;
+        let divided = |tenant| {
+            let divisions = [PartitionBy::Hour, PartitionBy::Day, PartitionBy::None];
+            let others = divisions.into_iter().filter(move |other| *other != by);
+            let others = others.map(move |by| Partition::of(tenant, table, by, time_unix_nano));
+            std::iter::once(Partition { tenant, ..partition }).chain(others)
+        };
+        let other = match tenant {
+            Some(_) => None,
+            None => Some(owner),
+        };
+        divided(tenant)
+            .chain(divided(other))
             .find(|partition| self.marks.get(partition).is_some_and(|mark| number <= *mark))
+    }
+
+    /// What a cut calls the tenant of a partition.
+    pub fn tenant_name(&self, partition: &Partition) -> Option<String> {
+        let name = partition.tenant.map(|tenant| self.tenants.name(tenant));
+        name.map(|name| name.to_string())
     }
 
     /// A new file of a partition, to be written.
@@ -310,6 +380,7 @@ impl Spool {
         write_line(&mut file, &head)?;
         for (partition, last) in &self.marks {
             let mark = Cut {
+                tenant: self.tenant_name(partition),
                 table: partition.table.name().to_owned(),
                 by: partition.by,
                 hour: partition.hour,

@@ -17,14 +17,17 @@ pub(crate) enum Sent {
     Retry(String),
     /// Nothing will work until somebody mends something.
     Refused(String),
+    /// Something of its name is there, and it could not be told yet whether it is the file. It most likely is: names are this spool's alone.
+    #[cfg(feature = "object-stores")]
+    Unknown(String),
 }
 
 /// A destination.
 #[derive(Debug, Clone)]
 pub(crate) enum Store {
     Directory(PathBuf),
-    #[cfg(feature = "s3")]
-    S3(super::s3::Bucket),
+    #[cfg(feature = "object-stores")]
+    Bucket(super::bucket::Bucket),
 }
 
 impl Store {
@@ -43,15 +46,15 @@ impl Store {
                     Err(error) => Sent::Retry(error.to_string()),
                 }
             }
-            #[cfg(feature = "s3")]
-            Self::S3(bucket) => bucket.put(file).await,
+            #[cfg(feature = "object-stores")]
+            Self::Bucket(bucket) => bucket.put(file).await,
         }
     }
 }
 
 /// Puts a file of the spool into its directory, whole or not at all.
 fn link(root: &Path, file: &Finished) -> io::Result<()> {
-    let directory = root.join(file.partition.path());
+    let directory = root.join(file.directory());
     let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
     std::fs::create_dir_all(&directory).map_err(told)?;
     let to = directory.join(&file.cut.name);
@@ -116,17 +119,18 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::Table;
     use crate::exporter::partition::{Partition, PartitionBy};
     use crate::exporter::spool::Cut;
 
-    fn file(directory: &Path, content: &[u8]) -> Finished {
+    pub(in crate::exporter) fn file(directory: &Path, content: &[u8]) -> Finished {
         let path = directory.join("spooled");
         std::fs::write(&path, content).unwrap();
         Finished {
             cut: Cut {
+                tenant: None,
                 table: "logs".to_owned(),
                 by: PartitionBy::None,
                 hour: 0,
@@ -138,6 +142,7 @@ mod tests {
                 name: "name.parquet".to_owned(),
             },
             partition: Partition {
+                tenant: None,
                 table: Table::Logs,
                 by: PartitionBy::None,
                 hour: 0,

@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use prost::Message;
-use sluice_payload::{Payload, Signal, TenantId, WireFormat};
+use sluice_payload::{Payload, Signal, TenantId, Tenants, WireFormat};
 
 use super::layout::{Laid, Layout, LayoutSettings, MAX_PARTITIONS_OF_REQUEST, ReadyFile};
 use super::partition::PartitionBy;
@@ -62,7 +62,7 @@ pub(super) fn open(directory: &Path, numbers_go_on: bool) -> (Layout, Vec<super:
 }
 
 fn open_by(directory: &Path, numbers_go_on: bool, by: PartitionBy) -> (Layout, Vec<super::spool::Finished>) {
-    let (spool, waiting) = Spool::open(directory, numbers_go_on).unwrap();
+    let (spool, waiting) = Spool::open(directory, numbers_go_on, &Tenants::default()).unwrap();
     let settings = LayoutSettings {
         partition_by: by,
         ..LayoutSettings::default()
@@ -211,7 +211,7 @@ fn processes_do_not_share_a_spool() {
     let durable = tempfile::tempdir().unwrap();
     let _owner = open(durable.path(), true);
     assert!(matches!(
-        Spool::open(durable.path(), true),
+        Spool::open(durable.path(), true, &Tenants::default()),
         Err(SpoolError::Locked(_))
     ));
 }
@@ -247,7 +247,7 @@ fn files_depend_on_their_rows_alone() {
 #[test]
 fn late_data_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let (spool, _) = Spool::open(directory.path(), true, &Tenants::default()).unwrap();
     let settings = LayoutSettings {
         max_open_files: 20,
         max_open_bytes: 256 << 10,
@@ -271,7 +271,7 @@ fn late_data_is_bounded() {
 #[test]
 fn open_files_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let (spool, _) = Spool::open(directory.path(), true, &Tenants::default()).unwrap();
     let settings = LayoutSettings {
         max_open_files: 10,
         ..LayoutSettings::default()
@@ -318,7 +318,7 @@ fn files_are_as_large_as_they_are_to_be() {
     const HOURS: u64 = 50;
     const REQUESTS: u64 = 3000;
     let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let (spool, _) = Spool::open(directory.path(), true, &Tenants::default()).unwrap();
     let settings = LayoutSettings {
         target_bytes: 96 << 10,
         max_open_bytes: 5 << 20,
@@ -362,7 +362,7 @@ fn a_thousand_columns_are_bounded() {
     const COLUMNS: usize = 1000;
     const MOST: usize = 8 << 20;
     let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true).unwrap();
+    let (spool, _) = Spool::open(directory.path(), true, &Tenants::default()).unwrap();
     let key = |number: usize| format!("attribute.{number}");
     let promotion = |number| Promotion {
         attribute: key(number),

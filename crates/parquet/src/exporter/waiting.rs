@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -15,8 +15,6 @@ struct State {
     /// When each was cut, by its place.
     cut_at: BTreeMap<u64, Instant>,
     places: u64,
-    /// How long the last one that is gone had waited.
-    waited: Duration,
 }
 
 impl Waiting {
@@ -30,23 +28,13 @@ impl Waiting {
     }
 
     /// The file of this place is at the destination, or given up.
-    pub fn leave(&self, place: u64, now: Instant) {
-        let mut state = self.0.lock();
-        if let Some(cut_at) = state.cut_at.remove(&place) {
-            state.waited = now.saturating_duration_since(cut_at);
-        }
+    pub fn leave(&self, place: u64) {
+        self.0.lock().cut_at.remove(&place);
     }
 
     /// When the oldest was cut.
     pub fn oldest(&self) -> Option<Instant> {
         self.0.lock().cut_at.values().min().copied()
-    }
-
-    /// How long the oldest has waited; where there is none, how long the last one had.
-    pub fn lag(&self, now: Instant) -> Duration {
-        let state = self.0.lock();
-        let oldest = state.cut_at.values().min();
-        oldest.map_or(state.waited, |oldest| now.saturating_duration_since(*oldest))
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use sluice_config::Secret;
 use sluice_journal::{Cursor, Limits, directory_of, escape};
 use sluice_memory::Plan;
 use sluice_parquet::{
-    ColumnType, Delivery, Feed, FileSettings, LayoutSettings, Level, ParquetExporter, ParquetExporterOptions,
-    PartitionBy, Promotion, S3Settings, Target,
+    AzureIdentity, AzureSettings, ColumnType, Delivery, Feed, FileSettings, GcsSettings, LayoutSettings,
+    Level, ParquetExporter, ParquetExporterOptions, PartitionBy, Promotion, S3Settings, Target,
 };
+use sluice_payload::Tenants;
 use sluice_telemetry::Registry;
 
 use super::exporters::{client_tls, retry, timeout};
@@ -92,6 +94,7 @@ pub(super) fn exporter(
     let options = ParquetExporterOptions {
         target: target(exporter),
         layout: LayoutSettings {
+            by_tenant: exporter.tenant_prefix,
             partition_by: match exporter.partition_by {
                 settings::PartitionBy::Hour => PartitionBy::Hour,
                 settings::PartitionBy::Day => PartitionBy::Day,
@@ -116,25 +119,76 @@ pub(super) fn exporter(
 }
 
 fn target(exporter: &settings::ParquetExporter) -> Target {
-    let Some(s3) = &exporter.s3uploader else {
-        return Target::Directory(exporter.path.clone());
-    };
-    let secret =
-        |secret: &Option<sluice_config::Secret>| secret.as_ref().map(|secret| secret.expose().to_owned());
-    Target::S3(Box::new(S3Settings {
-        region: s3.region.clone(),
-        bucket: s3.s3_bucket.clone(),
-        prefix: s3.s3_prefix.clone(),
-        endpoint: s3.endpoint.clone(),
-        force_path_style: s3.s3_force_path_style,
-        access_key_id: secret(&s3.access_key_id),
-        secret_access_key: secret(&s3.secret_access_key),
-        session_token: secret(&s3.session_token),
-        role_arn: s3.role_arn.clone(),
-        storage_class: s3.storage_class.clone(),
-        timeout: timeout(exporter.timeout),
-        tls: client_tls(&exporter.tls),
-    }))
+    let (timeout, tls) = (timeout(exporter.timeout), client_tls(&exporter.tls));
+    if let Some(s3) = &exporter.s3uploader {
+        return Target::S3(Box::new(S3Settings {
+            region: s3.region.clone(),
+            bucket: s3.s3_bucket.clone(),
+            prefix: s3.s3_prefix.clone(),
+            endpoint: s3.endpoint.clone(),
+            force_path_style: s3.s3_force_path_style,
+            access_key_id: exposed(&s3.access_key_id),
+            secret_access_key: exposed(&s3.secret_access_key),
+            session_token: exposed(&s3.session_token),
+            role_arn: s3.role_arn.clone(),
+            storage_class: s3.storage_class.clone(),
+            timeout,
+            tls,
+        }));
+    }
+    if let Some(gcs) = &exporter.gcs {
+        return Target::Gcs(Box::new(GcsSettings {
+            bucket: gcs.bucket.clone(),
+            prefix: gcs.prefix.clone(),
+            endpoint: gcs.endpoint.clone(),
+            credentials_file: gcs.credentials_file.clone(),
+            timeout,
+            tls,
+        }));
+    }
+    if let Some(azure) = &exporter.azure {
+        return Target::Azure(Box::new(AzureSettings {
+            account: azure.account.clone(),
+            container: azure.container.clone(),
+            prefix: azure.prefix.clone(),
+            endpoint: azure.url.clone(),
+            identity: identity(&azure.auth),
+            timeout,
+            tls,
+        }));
+    }
+    Target::Directory(exporter.path.clone())
+}
+
+fn exposed(secret: &Option<Secret>) -> Option<String> {
+    secret.as_ref().map(|secret| secret.expose().to_owned())
+}
+
+/// As whom Azure is used. What the type needs is there: see `AzureAuth::check`.
+fn identity(auth: &settings::AzureAuth) -> AzureIdentity {
+    use settings::AzureAuthType;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let secret = |secret: &Option<Secret>| exposed(secret).unwrap_or_default();
+    match auth.kind {
+        // A connection string has become one of the next two.
+        None | Some(AzureAuthType::ConnectionString) => AzureIdentity::Environment,
+        Some(AzureAuthType::AccountKey) => AzureIdentity::AccountKey(secret(&auth.account_key)),
+        Some(AzureAuthType::SasToken) => AzureIdentity::SasToken(secret(&auth.sas_token)),
+        Some(AzureAuthType::ServicePrincipal) => AzureIdentity::ServicePrincipal {
+            tenant_id: text(&auth.tenant_id),
+            client_id: text(&auth.client_id),
+            client_secret: secret(&auth.client_secret),
+        },
+        Some(AzureAuthType::SystemManagedIdentity) => AzureIdentity::ManagedIdentity { client_id: None },
+        Some(AzureAuthType::UserManagedIdentity) => AzureIdentity::ManagedIdentity {
+            client_id: auth.client_id.clone(),
+        },
+        Some(AzureAuthType::WorkloadIdentity) => AzureIdentity::WorkloadIdentity {
+            tenant_id: auth.tenant_id.clone(),
+            client_id: auth.client_id.clone(),
+            federated_token_file: auth.federated_token_file.clone(),
+        },
+    }
 }
 
 fn promotion(promote: &settings::Promote) -> Promotion {
@@ -163,7 +217,7 @@ pub(super) fn open(
     id: &ComponentId,
     limits: Limits,
     budget_bytes: u64,
-    (cursor, registry): (Cursor, &Registry),
+    (cursor, tenants, registry): (Cursor, &Tenants, &Registry),
 ) -> Result<Delivery, String> {
     let Some(settings::Exporter::Parquet(exporter)) = settings.exporters.get(id) else {
         return Err(format!("{id} is no parquet exporter"));
@@ -181,6 +235,7 @@ pub(super) fn open(
             spool: directory_of(&storage.directory, &name)
                 .join("parquet")
                 .join(escape(&id.to_string())),
+            tenants: tenants.clone(),
             numbers_go_on: true,
             max_bytes: half(limits.bytes, DURABLE_BYTES),
             max_items: half(limits.items, u64::MAX),
@@ -190,6 +245,7 @@ pub(super) fn open(
             spool: spool_in(exporter)
                 .join(escape(&id.to_string()))
                 .join(escape(&name)),
+            tenants: tenants.clone(),
             numbers_go_on: false,
             max_bytes: half(limits.bytes, budget_bytes / BUDGET_PART),
             max_items: half(limits.items, u64::MAX),
@@ -206,7 +262,7 @@ fn spool_in(exporter: &settings::ParquetExporter) -> PathBuf {
     match &exporter.spool_directory {
         Some(directory) => directory.clone(),
         // On the file system of the files, so that they need not be copied; readers look into the tables' directories.
-        None if exporter.s3uploader.is_none() => exporter.path.join(".spool"),
+        None if !exporter.path.as_os_str().is_empty() => exporter.path.join(".spool"),
         None => std::env::temp_dir().join("sluice-spool"),
     }
 }

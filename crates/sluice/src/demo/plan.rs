@@ -211,9 +211,14 @@ pub(super) fn move_files(settings: &mut Settings, directory: &Path) -> Result<Ve
         };
         #[cfg(feature = "parquet")]
         if let Some(Exporter::Parquet(tables)) = settings.exporters.get_mut(id) {
-            if tables.s3uploader.is_some() {
+            if tables.path.as_os_str().is_empty() {
                 return Err(format!(
                     "exporters.{id}: the demo reads directories back; use path"
+                ));
+            }
+            if tables.tenant_prefix {
+                return Err(format!(
+                    "exporters.{id}: the demo has no tenants; leave tenant_prefix out"
                 ));
             }
             tables.path = directory.to_owned();

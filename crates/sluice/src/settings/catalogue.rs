@@ -198,7 +198,7 @@ const COMPONENTS: &[ComponentInfo] = &[
             "parquet",
             &[],
             Stability::Stable,
-            "Parquet tables in a directory or on S3, each row exactly once.",
+            "Parquet tables in a directory, on S3, Google Cloud Storage or Azure, each row exactly once.",
         )
     },
     component(
@@ -319,6 +319,12 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
         }
         (Kind::Exporter, "awss3") => {
             "use the parquet exporter, which has the same s3uploader keys and writes tables instead of OTLP"
+        }
+        (Kind::Exporter, "googlecloudstorage") => {
+            "use the parquet exporter, whose gcs has the keys of bucket; it writes tables instead of OTLP"
+        }
+        (Kind::Exporter, "azureblob") => {
+            "use the parquet exporter, whose azure has the same url and auth; it writes tables instead of OTLP"
         }
         (Kind::Exporter, "parquet") => "this sluice was built without it; build it with the feature parquet",
         (Kind::Exporter, "jaeger" | "jaeger_thrift") => {

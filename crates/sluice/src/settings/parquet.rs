@@ -1,15 +1,22 @@
-//! The `parquet` exporter.
+//! The `parquet` exporter; the stores it writes to are beside this.
+
+mod azure;
+mod gcs;
+mod s3;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use sluice_config::{ByteSize, Node, Report, Secret};
+use sluice_config::{ByteSize, Node, Report};
 
 use super::network::{ClientTls, check_endpoint};
 use super::queue::{Retry, SendingQueue};
 use super::scope::Scope;
+pub use azure::{Azure, AzureAuth, AzureAuthType};
+pub use gcs::Gcs;
+pub use s3::S3Uploader;
 
 /// Less than this is no file worth its request.
 const MIN_TARGET_BYTES: u64 = 64 << 10;
@@ -24,10 +31,16 @@ const MAX_TARGET_BYTES: u64 = 512 << 20;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ParquetExporter {
-    /// A local directory; or else `s3uploader`.
+    /// A local directory; or else one of the three stores.
     pub path: PathBuf,
     /// The bucket, in the terms of the Collector's awss3 exporter.
     pub s3uploader: Option<S3Uploader>,
+    /// The bucket of Google Cloud Storage.
+    pub gcs: Option<Gcs>,
+    /// The container of Azure Blob Storage.
+    pub azure: Option<Azure>,
+    /// Whether the tables of each tenant are below a directory of its own.
+    pub tenant_prefix: bool,
     /// How tables are divided into directories.
     pub partition_by: PartitionBy,
     /// A file is sent when it has about this many bytes; absent: 64 MiB.
@@ -70,6 +83,9 @@ impl Default for ParquetExporter {
         Self {
             path: PathBuf::new(),
             s3uploader: None,
+            gcs: None,
+            azure: None,
+            tenant_prefix: false,
             partition_by: PartitionBy::Hour,
             target_size: ByteSize(64 << 20),
             max_age: Duration::from_secs(60),
@@ -103,44 +119,6 @@ pub enum PartitionBy {
     Day,
     /// Not at all.
     None,
-}
-
-/// `s3uploader`, as in the Collector's awss3 exporter.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct S3Uploader {
-    /// The region; absent: `AWS_REGION`, or us-east-1.
-    pub region: String,
-    /// The bucket.
-    pub s3_bucket: String,
-    /// Put before every object's name.
-    pub s3_prefix: String,
-    /// The URL of a store that is not Amazon's.
-    pub endpoint: Option<String>,
-    /// `https://host/bucket` rather than `https://bucket.host`.
-    pub s3_force_path_style: bool,
-    /// Plain HTTP, where the endpoint does not say.
-    pub disable_ssl: bool,
-    /// A static key; absent: environment, web identity, container or instance.
-    pub access_key_id: Option<Secret>,
-    /// Its secret.
-    pub secret_access_key: Option<Secret>,
-    /// The session of a temporary key.
-    pub session_token: Option<Secret>,
-    /// The role to take with a web identity.
-    pub role_arn: Option<String>,
-    /// The storage class of objects; absent: as the bucket has it.
-    pub storage_class: Option<String>,
-    s3_partition_format: Option<IgnoredAny>,
-    s3_partition: Option<IgnoredAny>,
-    s3_base_prefix: Option<String>,
-    file_prefix: Option<IgnoredAny>,
-    compression: Option<String>,
-    acl: Option<IgnoredAny>,
-    retry_mode: Option<IgnoredAny>,
-    retry_max_attempts: Option<IgnoredAny>,
-    retry_max_backoff: Option<IgnoredAny>,
-    unique_key_func_name: Option<IgnoredAny>,
 }
 
 /// An attribute with a column of its own.
@@ -231,64 +209,52 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<P
 }
 
 fn check_target(exporter: &mut ParquetExporter, scope: &mut Scope<'_>) {
-    let has_path = !exporter.path.as_os_str().is_empty();
-    let Some(s3) = &mut exporter.s3uploader else {
-        if !has_path {
-            scope.error(
-                &[],
-                "says nowhere to write to; write path: DIRECTORY, or s3uploader: {region: REGION, s3_bucket: BUCKET}",
-            );
-        }
+    let places = [
+        ("path", !exporter.path.as_os_str().is_empty()),
+        ("s3uploader", exporter.s3uploader.is_some()),
+        ("gcs", exporter.gcs.is_some()),
+        ("azure", exporter.azure.is_some()),
+    ];
+    let written: Vec<&str> = places
+        .iter()
+        .filter_map(|(key, is_written)| is_written.then_some(*key))
+        .collect();
+    match written[..] {
+        [] => scope.error(
+            &[],
+            "says nowhere to write to; write path: DIRECTORY, s3uploader: {region: REGION, s3_bucket: BUCKET}, gcs: {bucket: BUCKET} or \
+             azure: {account: ACCOUNT, container: CONTAINER}",
+        ),
+        [first, .., last] => scope.error(
+            &[first],
+            format!("files go to one place; remove {first} or {last}"),
+        ),
+        [_] => {}
+    }
+    if let Some(s3) = &mut exporter.s3uploader {
+        s3.check(scope);
+    }
+    if let Some(gcs) = &mut exporter.gcs {
+        gcs.check(scope);
+    }
+    if let Some(azure) = &mut exporter.azure {
+        azure.check(scope);
+    }
+    scope.without_effect(&[(&["resource_attrs_to_s3"], "resource attributes are columns")]);
+}
+
+/// The URL of a store, with its scheme; `None` where none is written.
+fn endpoint(written: &mut Option<String>, disable_ssl: bool, key: &str, scope: &mut Scope<'_>) {
+    let Some(endpoint) = written.take().filter(|endpoint| !endpoint.trim().is_empty()) else {
         return;
     };
-    if has_path {
-        scope.error(&["path"], "files go to one place; remove path or s3uploader");
-    }
-    const AT: &str = "s3uploader";
-    if s3.s3_bucket.trim().is_empty() {
-        scope.error(&[AT, "s3_bucket"], "is required; name the bucket");
-    }
-    s3.endpoint = s3.endpoint.take().filter(|endpoint| !endpoint.trim().is_empty());
-    if let Some(endpoint) = &mut s3.endpoint {
-        if !endpoint.contains("://") {
-            let scheme = if s3.disable_ssl { "http" } else { "https" };
-            *endpoint = format!("{scheme}://{endpoint}");
-        }
-        let endpoint = endpoint.clone();
-        check_endpoint(scope, "s3uploader", &endpoint, false);
-    }
-    if s3.access_key_id.is_some() != s3.secret_access_key.is_some() {
-        scope.error(
-            &[AT],
-            "access_key_id and secret_access_key go together; write both, or none to use the environment's",
-        );
-    }
-    if let Some(base) = s3.s3_base_prefix.take() {
-        s3.s3_prefix = format!("{}/{}", base.trim_matches('/'), s3.s3_prefix);
-    }
-    if s3
-        .compression
-        .as_deref()
-        .is_some_and(|name| !matches!(name, "" | "none"))
-    {
-        scope.error(
-            &[AT, "compression"],
-            "the pages of Parquet files are zstd already; remove it",
-        );
-    }
-    let names = "directories and names follow from the data; see partition_by";
-    let retried = "failures are retried as retry_on_failure says";
-    scope.without_effect(&[
-        (&[AT, "s3_partition_format"], names),
-        (&[AT, "s3_partition"], names),
-        (&[AT, "file_prefix"], names),
-        (&[AT, "unique_key_func_name"], names),
-        (&[AT, "acl"], "objects belong to the bucket's owner"),
-        (&[AT, "retry_mode"], retried),
-        (&[AT, "retry_max_attempts"], retried),
-        (&[AT, "retry_max_backoff"], retried),
-        (&["resource_attrs_to_s3"], "resource attributes are columns"),
-    ]);
+    let endpoint = match (endpoint.contains("://"), disable_ssl) {
+        (true, _) => endpoint,
+        (false, true) => format!("http://{endpoint}"),
+        (false, false) => format!("https://{endpoint}"),
+    };
+    check_endpoint(scope, key, &endpoint, false);
+    *written = Some(endpoint);
 }
 
 fn check_files(exporter: &ParquetExporter, scope: &mut Scope<'_>) {

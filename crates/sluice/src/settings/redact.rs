@@ -34,6 +34,9 @@ pub fn is_secret(path: &[&str]) -> bool {
         "private_key",
         "key_pem",
         "access_key",
+        "account_key",
+        "sas_token",
+        "connection_string",
         "bearer_token",
         "session_token",
     ];
