@@ -628,3 +628,84 @@ async fn what_an_exporter_does_not_read_is_given_up() {
     assert_eq!(account.dropped[DropReason::PayloadFault as usize], 3);
     assert!(account.balanced());
 }
+
+/// Sends through one of its own for each tenant, and remembers whose items each took.
+#[derive(Clone, Default)]
+struct ByTenant {
+    of: Option<TenantId>,
+    seen: Arc<Mutex<Vec<(TenantId, u64)>>>,
+}
+
+impl Exporter for ByTenant {
+    fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
+        Box::pin(async {
+            let of = self.of.expect("it is sent with what is its tenant's");
+            if of == TenantId::OVERFLOW && batch.items() > 1 {
+                return Verdict::PayloadFault { reason: "400".into() };
+            }
+            self.seen.lock().push((of, batch.items()));
+            ok()
+        })
+    }
+
+    fn prepare<'a>(&'a self, _: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        assert!(self.of.is_some());
+        Box::pin(async {})
+    }
+
+    fn for_tenant(&self, tenant: TenantId) -> Option<Arc<dyn Exporter>> {
+        let seen = self.seen.clone();
+        Some(Arc::new(ByTenant {
+            of: Some(tenant),
+            seen,
+        }))
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// Scenario: payloads of two tenants in turn to an exporter that has something of its own for each; what one sends is refused until it is in single items.
+/// Guarantees: every batch, and every piece of one, is prepared and sent with what is its tenant's.
+#[tokio::test(start_paused = true)]
+async fn each_tenant_has_its_own_sender() {
+    let spec = CursorSpec {
+        exporter: "x".into(),
+        limits: Limits::default(),
+        on_full: OnFull::Refuse,
+    };
+    let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+    for tenant in [
+        TenantId::DEFAULT,
+        TenantId::OVERFLOW,
+        TenantId::DEFAULT,
+        TenantId::OVERFLOW,
+    ] {
+        let payload = Payload {
+            tenant,
+            ..Payload::uncharged(Signal::Logs, logs(2, 1), 2)
+        };
+        let space = journal.try_reserve(journal.cost(&payload)).unwrap();
+        let _ = journal.append(space, Arc::new(payload), None, Durability::Written);
+    }
+    journal.close();
+    let exporter = ByTenant::default();
+    let seen = exporter.seen.clone();
+    let settings = DeliverySettings {
+        exporter: "x".into(),
+        batch: BatchSettings::default(),
+        retry: RetrySettings::default(),
+        max_in_flight: 1,
+        latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+        dead_letters: None,
+    };
+    let (cursor, exporter) = (cursors.remove(0), Arc::new(exporter));
+    deliver(cursor, Signal::Logs, exporter, settings, Registry::default()).await;
+    let single = (TenantId::OVERFLOW, 1);
+    assert_eq!(
+        *seen.lock(),
+        [(TenantId::DEFAULT, 4), single, single, single, single]
+    );
+    assert!(journal.reports(std::time::Instant::now())[0].total().balanced());
+}
