@@ -11,8 +11,8 @@
 //!
 //! What a batch makes of the totals of deltas is in a file before its bodies are sent (`cumulative/file.rs`).
 //!
-//! A destination that takes a body but for some series (400, 413, 422) gets the body in halves, in place, until
-//! the series it does not take are known (`lane.rs`). One that does not read the version gets what is left in the one
+//! A destination that takes a body but for some series (400, 413, 422) gets the body in pieces, in place, until
+//! the series it does not take are known (`lane.rs`, `search.rs`). One that does not read the version gets what is left in the one
 //! before it (`formats.rs`).
 
 mod classify;
@@ -22,6 +22,7 @@ mod lane;
 mod metrics;
 mod options;
 mod refused;
+mod search;
 mod turns;
 mod untried;
 
