@@ -94,6 +94,8 @@ struct Inner {
     /// Asked once: the answer is read from the control group's files.
     has_several_cores: bool,
     pending: Mutex<Vec<Pending>>,
+    /// For series that were refused, of all batches.
+    room_for_refused: refused::Room,
     metrics: Metrics,
 }
 
@@ -219,6 +221,7 @@ impl RemoteWriteExporter {
             encoder: Arc::new(tokio::sync::Mutex::new(Encoder::new(encoder))),
             has_several_cores: std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1),
             pending: Mutex::new(Vec::new()),
+            room_for_refused: refused::Room::default(),
             metrics: Metrics::new(registry, id),
         })))
     }

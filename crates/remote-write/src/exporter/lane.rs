@@ -11,6 +11,7 @@ use sluice_pipeline::Verdict;
 
 use super::Inner;
 use super::classify::{Settled, came, settled};
+use super::refused::Kept;
 use super::search::{Because, Next, Queue};
 use crate::body::{Body, Written};
 use crate::rewrite::name_of_first;
@@ -37,8 +38,8 @@ pub(super) struct Lane {
     number: usize,
     work: Queue,
     cuts: u32,
-    /// Series that were refused, and what the destination said.
-    refused: Vec<(Body, String)>,
+    /// Series that were refused.
+    refused: Kept,
     /// Samples that the destination says it has not written.
     unwritten: u64,
     /// In this attempt or one before: the whole batch must not be sent again.
@@ -136,7 +137,7 @@ impl Lane {
             number,
             work: Queue::new(bodies),
             cuts: 0,
-            refused: Vec::new(),
+            refused: Kept::default(),
             unwritten: 0,
             took_any: false,
             noes: 0,
@@ -153,12 +154,11 @@ impl Lane {
 
     /// Samples that have not been taken, and never will be.
     pub fn rejected(&self) -> u64 {
-        let refused = self.refused.iter().map(|(body, _)| body.written.points());
-        refused.sum::<u64>() + self.unwritten
+        self.refused.points() + self.unwritten
     }
 
-    /// Series that the destination refuses for good, and what it said.
-    pub fn refused(&self) -> &[(Body, String)] {
+    /// Series that the destination refuses for good.
+    pub fn refused(&self) -> &Kept {
         &self.refused
     }
 
@@ -385,7 +385,7 @@ impl Lane {
         None
     }
 
-    /// Gives up a body, which is counted, told, and kept for the dead letters until the batch is done.
+    /// Gives up a body, which is counted, told, and kept for the dead letters until the batch is done, if there is room.
     fn refuse(&mut self, body: Body, reason: String, inner: &Inner) {
         let series = body.written.series;
         inner.metrics.refused_series.add(series);
@@ -396,6 +396,6 @@ impl Lane {
             reason,
             "dropped series that the destination refuses for good"
         );
-        self.refused.push((body, reason));
+        self.refused.add(body, reason, inner);
     }
 }
