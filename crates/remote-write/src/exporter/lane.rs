@@ -13,6 +13,7 @@ use super::Inner;
 use super::classify::{Settled, came, settled};
 use super::refused::Kept;
 use super::search::{Because, Next, Queue};
+use super::tenant::Tenant;
 use crate::body::{Body, Written};
 use crate::rewrite::name_of_first;
 
@@ -36,6 +37,8 @@ const MAX_HOLDS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Lane {
     number: usize,
+    /// Whose it is, where the destination is told.
+    tenant: Option<Tenant>,
     work: Queue,
     cuts: u32,
     /// Series that were refused.
@@ -132,9 +135,10 @@ impl LaneEnd {
 }
 
 impl Lane {
-    pub fn new(number: usize, bodies: Vec<Body>) -> Self {
+    pub fn new(number: usize, tenant: Option<Tenant>, bodies: Vec<Body>) -> Self {
         Self {
             number,
+            tenant,
             work: Queue::new(bodies),
             cuts: 0,
             refused: Kept::default(),
@@ -239,7 +243,7 @@ impl Lane {
             self.work.put_back(body);
             return Some(end.clone());
         }
-        let answer = inner.post(shard, &body).await;
+        let answer = inner.post(shard, self.tenant.as_ref(), &body).await;
         let came = came(&answer);
         let settled = settled(answer, format, written, proven);
         // Before the turn ends: whoever has the next one is to know.

@@ -32,12 +32,16 @@ pub enum Receiver {
 impl Receiver {
     /// Whether the tenants of this receiver have shares of the memory budget.
     pub fn has_shares(&self) -> bool {
-        let tenant = match self {
+        self.tenant().is_some_and(TenantFrom::is_in_head)
+    }
+
+    /// Whose requests are, if it tells tenants apart.
+    pub(super) fn tenant(&self) -> Option<&TenantFrom> {
+        match self {
             Self::Otlp(otlp) => otlp.tenant.as_ref(),
             Self::RemoteWrite(receiver) => receiver.tenant.as_ref(),
             Self::Nop => None,
-        };
-        tenant.is_some_and(TenantFrom::is_in_head)
+        }
     }
 }
 
