@@ -629,35 +629,34 @@ async fn what_an_exporter_does_not_read_is_given_up() {
     assert!(account.balanced());
 }
 
-/// Sends through one of its own for each tenant, and remembers whose items each took.
+/// Sends through one of its own for each tenant, and remembers whose batches were prepared, and whose items sent.
 #[derive(Clone, Default)]
 struct ByTenant {
     of: Option<TenantId>,
-    seen: Arc<Mutex<Vec<(TenantId, u64)>>>,
+    prepared: Arc<Mutex<Vec<Option<TenantId>>>>,
+    sent: Arc<Mutex<Vec<(Option<TenantId>, u64)>>>,
 }
 
 impl Exporter for ByTenant {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
         Box::pin(async {
-            let of = self.of.expect("it is sent with what is its tenant's");
-            if of == TenantId::OVERFLOW && batch.items() > 1 {
+            if self.of == Some(TenantId::OVERFLOW) && batch.items() > 1 {
                 return Verdict::PayloadFault { reason: "400".into() };
             }
-            self.seen.lock().push((of, batch.items()));
+            self.sent.lock().push((self.of, batch.items()));
             ok()
         })
     }
 
     fn prepare<'a>(&'a self, _: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        assert!(self.of.is_some());
+        self.prepared.lock().push(self.of);
         Box::pin(async {})
     }
 
     fn for_tenant(&self, tenant: TenantId) -> Option<Arc<dyn Exporter>> {
-        let seen = self.seen.clone();
         Some(Arc::new(ByTenant {
             of: Some(tenant),
-            seen,
+            ..self.clone()
         }))
     }
 
@@ -691,7 +690,7 @@ async fn each_tenant_has_its_own_sender() {
     }
     journal.close();
     let exporter = ByTenant::default();
-    let seen = exporter.seen.clone();
+    let (prepared, sent) = (exporter.prepared.clone(), exporter.sent.clone());
     let settings = DeliverySettings {
         exporter: "x".into(),
         batch: BatchSettings::default(),
@@ -702,10 +701,9 @@ async fn each_tenant_has_its_own_sender() {
     };
     let (cursor, exporter) = (cursors.remove(0), Arc::new(exporter));
     deliver(cursor, Signal::Logs, exporter, settings, Registry::default()).await;
-    let single = (TenantId::OVERFLOW, 1);
-    assert_eq!(
-        *seen.lock(),
-        [(TenantId::DEFAULT, 4), single, single, single, single]
-    );
+    let (nobody, other) = (Some(TenantId::DEFAULT), Some(TenantId::OVERFLOW));
+    assert_eq!(*prepared.lock(), [nobody, other]);
+    let single = (other, 1);
+    assert_eq!(*sent.lock(), [(nobody, 4), single, single, single, single]);
     assert!(journal.reports(std::time::Instant::now())[0].total().balanced());
 }
