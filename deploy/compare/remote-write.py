@@ -1,9 +1,11 @@
-"""Sends OTLP metrics of which every value is known, and looks whether a Prometheus has them all.
+"""Sends OTLP metrics of which everything is known, and looks whether a Prometheus has them all: times, values, native histograms, exemplars.
 
-Usage: remote-write.py send URL-OF-OTLP | check URL-OF-PROMETHEUS | check-victoria URL-OF-VICTORIAMETRICS | same URL-OF-PROMETHEUS URL-OF-ANOTHER
+Usage: remote-write.py send URL-OF-OTLP | check URL-OF-PROMETHEUS | check-victoria URL-OF-VICTORIAMETRICS
+       remote-write.py same URL-OF-OTLP URL-OF-PROMETHEUS URL-OF-ANOTHER [URL-OF-THE-ONE-THAT-VMAGENT-SENDS-TO]
 """
 
 import json
+import math
 import sys
 import time
 import urllib.parse
@@ -14,6 +16,10 @@ ROUNDS = 80
 # Seconds between the samples of a series, and between requests.
 STEP = 15
 PAUSE = 0.1
+# Series of histograms, and counters with exemplars.
+FEW = 10
+# Seconds for which `same` sends and looks.
+WINDOW = 5
 
 
 def start():
@@ -21,8 +27,17 @@ def start():
     return int(time.time()) // 3600 * 3600 - 1800
 
 
-def request(begin, round_number):
-    nanos = str((begin + round_number * STEP) * 10**9)
+def exemplar_ids(series, round_number):
+    return {"trace_id": f"{series + 1:016x}{round_number + 1:016x}", "span_id": f"{round_number + 1:016x}"}
+
+
+def request(seconds, round_number, job="check"):
+    nanos = str(round(seconds * 1000) * 10**6)
+
+    def exemplars(series):
+        ids = exemplar_ids(series, round_number)
+        one = {"timeUnixNano": nanos, "asDouble": round_number, "traceId": ids["trace_id"], "spanId": ids["span_id"]}
+        return {"exemplars": [one]} if series < FEW else {}
 
     def attributes(series):
         return [{"key": "series", "value": {"stringValue": f"s{series}"}}]
@@ -32,7 +47,8 @@ def request(begin, round_number):
         for n in range(SERIES)
     ]
     counter = [
-        {"attributes": attributes(n), "timeUnixNano": nanos, "asInt": str(n * round_number)} for n in range(SERIES)
+        {"attributes": attributes(n), "timeUnixNano": nanos, "asInt": str(n * round_number), **exemplars(n)}
+        for n in range(SERIES)
     ]
     histogram = [
         {
@@ -43,7 +59,7 @@ def request(begin, round_number):
             "bucketCounts": [str(round_number)] * 3,
             "explicitBounds": [1, 2.5],
         }
-        for n in range(10)
+        for n in range(FEW)
     ]
     native = [
         {
@@ -54,52 +70,75 @@ def request(begin, round_number):
             "scale": 3,
             "positive": {"offset": -1, "bucketCounts": [str(round_number), str(round_number)]},
         }
-        for n in range(10)
+        for n in range(FEW)
     ]
     metrics = [
-        {"name": "check.gauge", "unit": "By", "gauge": {"dataPoints": gauge}},
-        {"name": "check.counter", "sum": {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": counter}},
-        {"name": "check.histogram", "histogram": {"aggregationTemporality": 2, "dataPoints": histogram}},
-        {"name": "check.native", "exponentialHistogram": {"aggregationTemporality": 2, "dataPoints": native}},
+        {"name": f"{job}.gauge", "unit": "By", "gauge": {"dataPoints": gauge}},
+        {"name": f"{job}.counter", "sum": {"aggregationTemporality": 2, "isMonotonic": True, "dataPoints": counter}},
+        {"name": f"{job}.histogram", "histogram": {"aggregationTemporality": 2, "dataPoints": histogram}},
+        {"name": f"{job}.native", "exponentialHistogram": {"aggregationTemporality": 2, "dataPoints": native}},
     ]
-    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "check"}}]}
+    resource = {"attributes": [{"key": "service.name", "value": {"stringValue": job}}]}
     return {"resourceMetrics": [{"resource": resource, "scopeMetrics": [{"metrics": metrics}]}]}
 
 
 def expected():
-    """Values by name and series, oldest first."""
+    """Times and values by name and series, oldest first."""
     want = {}
+    begin = start()
     for n in range(SERIES):
         want["check_gauge_bytes", f"s{n}", ""] = [n + r / 8 for r in range(ROUNDS)]
         want["check_counter_total", f"s{n}", ""] = [n * r for r in range(ROUNDS)]
-    for n in range(10):
+    for n in range(FEW):
         want["check_histogram_count", f"s{n}", ""] = [3 * r for r in range(ROUNDS)]
         want["check_histogram_sum", f"s{n}", ""] = [4.5 * r for r in range(ROUNDS)]
         for le, times in [("1", 1), ("2.5", 2), ("+Inf", 3)]:
             want["check_histogram_bucket", f"s{n}", le] = [times * r for r in range(ROUNDS)]
-    return want
+    return {key: [(begin + r * STEP, value) for r, value in enumerate(values)] for key, values in want.items()}
+
+
+def expected_natives():
+    """Times, counts, sums and buckets by series. Of scale 3: a bucket ends at 2 to the power of an eighth of its number."""
+    edges = [2 ** (n / 8) for n in (-1, 0, 1)]
+
+    def native(r):
+        buckets = [(edges[0], edges[1], r), (edges[1], edges[2], r)] if r else []
+        return start() + r * STEP, 2 * r, 1.5 * r, buckets
+
+    return {f"s{n}": [native(r) for r in range(ROUNDS)] for n in range(FEW)}
+
+
+def expected_exemplars():
+    """Times, values and labels by series. That of the first round is there as well, though its value is 0."""
+    return {f"s{n}": [(start() + r * STEP, r, exemplar_ids(n, r)) for r in range(ROUNDS)] for n in range(FEW)}
+
+
+def post(url, message):
+    request = urllib.request.Request(url, json.dumps(message).encode(), {"Content-Type": "application/json"})
+    while True:
+        try:
+            with urllib.request.urlopen(request) as answer:
+                assert answer.status == 200, answer.status
+            return
+        except OSError:
+            # It is being started again: what was not acknowledged is sent again.
+            time.sleep(PAUSE)
 
 
 def send(url):
     begin = start()
     for round_number in range(ROUNDS):
-        body = json.dumps(request(begin, round_number)).encode()
-        post = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-        while True:
-            try:
-                with urllib.request.urlopen(post) as answer:
-                    assert answer.status == 200, answer.status
-                break
-            except OSError:
-                # It is being started again: what was not acknowledged is sent again.
-                time.sleep(PAUSE)
+        post(url, request(begin + round_number * STEP, round_number))
         time.sleep(PAUSE)
 
 
+def api(url, path, **parameters):
+    with urllib.request.urlopen(f"{url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}") as answer:
+        return json.load(answer)["data"]
+
+
 def query(url, promql):
-    text = urllib.parse.urlencode({"query": promql, "time": start() + ROUNDS * STEP})
-    with urllib.request.urlopen(f"{url}/api/v1/query?{text}") as answer:
-        return json.load(answer)["data"]["result"]
+    return api(url, "query", query=promql, time=start() + ROUNDS * STEP)["result"]
 
 
 def found(url):
@@ -111,8 +150,60 @@ def found(url):
         # What was under way when sluice was killed comes twice; Prometheus keeps one of two samples with one time,
         # VictoriaMetrics both.
         values = {at: float(value) for at, value in series.get("values", [])}
-        have[labels["__name__"], labels["series"], bound] = list(values.values())
+        have[labels["__name__"], labels["series"], bound] = list(values.items())
     return have
+
+
+def natives(url):
+    have = {}
+    for series in query(url, "check_native[2h]"):
+        have[series["metric"]["series"]] = [
+            (
+                at,
+                float(native["count"]),
+                float(native["sum"]),
+                [(float(low), float(high), float(count)) for _, low, high, count in native.get("buckets", [])],
+            )
+            for at, native in series.get("histograms", [])
+        ]
+    return have
+
+
+def exemplars(url, promql, begin, end):
+    data = api(url, "query_exemplars", query=promql, start=begin, end=end)
+    return {
+        json.dumps(series["seriesLabels"], sort_keys=True): [
+            (one["timestamp"], float(one["value"]), one["labels"]) for one in series["exemplars"]
+        ]
+        for series in data
+    }
+
+
+def is_close(have, want):
+    """Bounds of buckets are written with fewer digits than they are computed with."""
+    if isinstance(want, (list, tuple)):
+        return len(have) == len(want) and all(map(is_close, have, want))
+    return math.isclose(have, want)
+
+
+def different(have, want, is_same=lambda have, want: have == want):
+    """How many series are not as expected, and the first of them on the standard output."""
+    keys = sorted(key for key in have.keys() | want.keys() if not is_same(have.get(key, []), want.get(key, [])))
+    for key in keys[:3]:
+        print(f"  {key}: {have.get(key)} instead of {want.get(key)}")
+    return len(keys)
+
+
+def check_more(url):
+    """Native histograms and exemplars."""
+    have, want = natives(url), expected_natives()
+    wrong = different(have, want, is_close)
+    print(f"{url}: {sum(map(len, have.values()))} native histograms of {len(have)} series; {wrong} series differ")
+    found = exemplars(url, "check_counter_total", start(), start() + ROUNDS * STEP)
+    found = {json.loads(labels)["series"]: of_series for labels, of_series in found.items()}
+    wrong_exemplars = different(found, expected_exemplars())
+    print(f"{url}: {sum(map(len, found.values()))} exemplars of {len(found)} series; {wrong_exemplars} series differ")
+    return not wrong and not wrong_exemplars
 
 
 def check(url, is_prometheus=True):
@@ -122,10 +213,10 @@ def check(url, is_prometheus=True):
         time.sleep(0.5)
     missing = {key for key in want if have.get(key) != want[key]}
     beside = have.keys() - want.keys()
-    native = query(url, "check_native[2h]")
-    natives = sum(len(series.get("histograms", [])) for series in native)
     with urllib.request.urlopen(f"{url}/metrics") as answer:
         metrics = answer.read().decode().splitlines()
+    # What was under way when sluice was killed comes again, and of that what is older than the last sample of its series counts as out of order. One that
+    # was late when it came first is missing above.
     late = [
         line
         for line in metrics
@@ -133,32 +224,46 @@ def check(url, is_prometheus=True):
         and not line.endswith(" 0")
     ]
     samples = sum(map(len, have.values()))
-    print(f"{url}: {samples} samples of {len(have)} series, {natives} native histograms; {len(missing)} series differ, "
+    print(f"{url}: {samples} samples of {len(have)} series; {len(missing)} series differ, "
           f"{len(beside)} are strange; {late or 'none out of order'}")
+    is_more = not is_prometheus or check_more(url)
     for key in sorted(missing)[:5]:
         print(f"  {key}: {have.get(key)} instead of {want[key]}")
-    # VictoriaMetrics makes buckets of its own of native histograms.
-    return not missing and not beside and not late and (natives == 10 * ROUNDS or not is_prometheus)
+    # VictoriaMetrics makes buckets of its own of native histograms, and has no exemplars.
+    return is_more and not missing and not beside
 
 
-def scraped(url, at):
-    """What the job "self" has scraped in five seconds: values and times by series, with what relaying adds to none."""
-    text = urllib.parse.urlencode({"query": '{job="self"}[5s]', "time": at})
-    with urllib.request.urlopen(f"{url}/api/v1/query?{text}") as answer:
-        result = json.load(answer)["data"]["result"]
-    return {json.dumps(series["metric"], sort_keys=True): series["values"] for series in result}
+def seen(url, job, at):
+    """What a job has in the window before this time: times, values and native histograms by series."""
+    result = api(url, "query", query=f'{{job="{job}"}}[{WINDOW}s]', time=at)["result"]
+    return {
+        json.dumps(series["metric"], sort_keys=True): series.get("values", []) + series.get("histograms", [])
+        for series in result
+    }
 
 
-def same(first, second):
-    # Late enough for what was scraped to have gone through both queues.
+def same(otlp, first, second, agent=None):
+    # What is live: the first Prometheus sends on nothing that is older than its start.
+    end = time.time() + WINDOW
+    rounds = 0
+    while time.time() < end:
+        post(otlp, request(time.time(), rounds, "live"))
+        rounds += 1
+        time.sleep(PAUSE)
+    # Late enough for all of it to have gone through both queues.
     time.sleep(8)
-    at = time.time() - 6
-    a, b = scraped(first, at), scraped(second, at)
-    different = [key for key in a.keys() | b.keys() if a.get(key) != b.get(key)]
-    print(f"{sum(map(len, a.values()))} scraped samples of {len(a)} series; {len(different)} series differ in {second}")
-    for key in different[:5]:
-        print(f"  {key}: {a.get(key)} became {b.get(key)}")
-    return bool(a) and not different
+    is_same = True
+    for job, url in [("self", first), ("live", first), ("agent", agent)]:
+        if not url:
+            continue
+        a, b = seen(url, job, end), seen(second, job, end)
+        wrong = different(b, a)
+        print(f"{url}: {sum(map(len, a.values()))} samples of {len(a)} series of {job}; {wrong} series differ in {second}")
+        is_same &= bool(a) and not wrong
+    a, b = (exemplars(url, "live_counter_total", end - WINDOW, end) for url in (first, second))
+    wrong = different(b, a)
+    print(f"{first}: {sum(map(len, a.values()))} exemplars of {len(a)} series; {wrong} series differ in {second}")
+    return is_same and bool(a) and not wrong
 
 
 if __name__ == "__main__":

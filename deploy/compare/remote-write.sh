@@ -4,13 +4,16 @@
 #   client (OTLP/JSON) -> SLUICE -> remote write 2.0, 16 lanes -> Prometheus, which is killed and started again on the way
 #                             \-> remote write 1.0 under zstd, 16 lanes -> VictoriaMetrics, stopped and started again on the way
 #   Prometheus, as above, scrapes -> remote write -> SLUICE (receiver) -> remote write 1.0 -> a second Prometheus
+#   vmagent scrapes -> remote write under zstd -> SLUICE -> the second Prometheus
+#                \-> remote write, to compare with -> a third Prometheus
 #
-# All samples that the client sent are queried back from the first two, and each must be there with its value, and none but those;
-# none must have met a sample out of order. What the first has scraped must be the same in the second Prometheus. SLUICE itself is
+# All samples that the client sent are queried back from the first two, and each must be there with its time and value, and none but those; native histograms with
+# their buckets and exemplars with their ids too, where the server keeps such (Prometheus). One that came out of order would be missing. What the first Prometheus has of its own
+# scrapes, and of what comes live with native histograms and exemplars, must be the same in the second, and so must what the third has of vmagent's. SLUICE itself is
 # killed and started again on the way as well: its queues are on disk and it acknowledges what is synced.
 #
 # Usage: deploy/compare/remote-write.sh
-# Environment: PEERS [target/peers], where build-peers.sh puts prometheus and victoria-metrics (without the latter it is left out);
+# Environment: PEERS [target/peers], where build-peers.sh puts prometheus, victoria-metrics and vmagent (what is not there of the last two is left out);
 #              SLUICE [target/release/sluice], OUT [target/remote-write]
 set -euo pipefail
 
@@ -101,6 +104,8 @@ scrape_configs:
 remote_write:
   - url: http://127.0.0.1:34092/api/v1/write
     queue_config: {batch_send_deadline: 200ms}
+    send_exemplars: true
+    send_native_histograms: true
 YAML
 
 prometheus second 34091 "$out/second.yaml"
@@ -112,6 +117,18 @@ if [ -x "$peers/victoria-metrics" ]; then
 fi
 start_sluice
 running=$started
+agent=()
+if [ -x "$peers/vmagent" ]; then
+    agent=(http://127.0.0.1:34095)
+    prometheus third 34095 "$out/second.yaml"
+    sed -n '/^scrape_configs/,/static_configs/{s/self/agent/; p}' "$out/first.yaml" >"$out/vmagent.yaml"
+    "$peers/vmagent" -promscrape.config="$out/vmagent.yaml" -httpListenAddr=127.0.0.1:34094 \
+        -remoteWrite.tmpDataPath="$out/vmagent" -remoteWrite.flushInterval=200ms \
+        -remoteWrite.url=http://127.0.0.1:34095/api/v1/write -remoteWrite.url=http://127.0.0.1:34092/api/v1/write \
+        -remoteWrite.forcePromProto=true,false -remoteWrite.forceVMProto=false,true >>"$out/vmagent.log" 2>&1 &
+    children+=("$!")
+    await http://127.0.0.1:34094/health
+fi
 
 (
     sleep 2
@@ -141,7 +158,7 @@ python3 "$(dirname "$0")/remote-write.py" check http://127.0.0.1:34090 || status
 if [ -x "$peers/victoria-metrics" ]; then
     python3 "$(dirname "$0")/remote-write.py" check-victoria http://127.0.0.1:34093 || status=1
 fi
-python3 "$(dirname "$0")/remote-write.py" same http://127.0.0.1:34090 http://127.0.0.1:34091 || status=1
+python3 "$(dirname "$0")/remote-write.py" same http://127.0.0.1:34318/v1/metrics http://127.0.0.1:34090 http://127.0.0.1:34091 "${agent[@]}" || status=1
 curl --silent http://127.0.0.1:34888/metrics |
     grep -E '^sluice_(exporter|remote_write).*(sent|failed|dropped|refused|unwritten|samples).* [1-9]' || true
 exit "$status"

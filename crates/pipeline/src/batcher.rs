@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sluice_journal::Entry;
-use sluice_payload::{Signal, WireFormat};
+use sluice_payload::{Signal, TenantId, WireFormat};
 use sluice_wire::{Kind, Limit};
 use tokio::time::Instant;
 
@@ -57,15 +57,30 @@ pub fn kind(signal: Signal) -> Kind {
     }
 }
 
+/// Batches that are gathered at once, of a tenant each; beyond it the oldest goes before its time. They are looked through for each payload, and more tenants than
+/// this within a `flush_timeout` have requests of their own at any rate.
+const MAX_OPEN: usize = 256;
+
 /// Gathers one cursor's payloads.
 #[derive(Debug)]
 pub(crate) struct Batcher {
     settings: BatchSettings,
     max_bytes: usize,
-    current: Tracked,
+    signal: Signal,
+    /// Whether a batch is of one tenant; otherwise one at most is open.
+    by_tenant: bool,
+    /// The oldest first.
+    open: Vec<Open>,
+}
+
+/// A batch being gathered; never empty between two payloads.
+#[derive(Debug)]
+struct Open {
+    tenant: Option<TenantId>,
+    tracked: Tracked,
     size: u64,
     bytes: usize,
-    opened: Option<Instant>,
+    since: Instant,
 }
 
 impl Batcher {
@@ -74,16 +89,23 @@ impl Batcher {
         Self {
             settings,
             max_bytes,
-            current: Tracked::new(signal),
-            size: 0,
-            bytes: 0,
-            opened: None,
+            signal,
+            by_tenant: false,
+            open: Vec::new(),
         }
     }
 
-    /// When the batch being gathered has to go, if there is one.
+    /// Whether a batch is of one tenant.
+    pub fn by_tenant(mut self, by_tenant: bool) -> Self {
+        self.by_tenant = by_tenant;
+        self
+    }
+
+    /// When the oldest batch being gathered has to go, if there is one.
     pub fn deadline(&self) -> Option<Instant> {
-        self.opened.map(|opened| opened + self.settings.flush_timeout)
+        self.open
+            .first()
+            .map(|open| open.since + self.settings.flush_timeout)
     }
 
     /// Takes a payload; batches that are full by it are pushed to `ready`.
@@ -96,7 +118,7 @@ impl Batcher {
             frame: payload.frame.clone(),
         };
         let source = Source::new(entry.seq, payload);
-        let signal = self.current.batch.signal;
+        let signal = self.signal;
         match self.limit(&whole).and_then(|limit| cut(signal, &whole, limit)) {
             Some(parts) => parts.into_iter().for_each(|part| {
                 let source = source.of_piece(&whole.body, &part.body);
@@ -122,18 +144,34 @@ impl Batcher {
 
     fn add(&mut self, part: Part, source: Source, now: Instant, ready: &mut Vec<Tracked>) {
         let size = self.size_of(&part);
-        let over = |total: u64, max: Option<u64>| max.is_some_and(|max| total > max);
-        if over(self.size + size, self.settings.max_size) || self.bytes + part.body.len() > self.max_bytes {
-            self.flush(ready);
+        let tenant = self.by_tenant.then_some(source.payload.tenant);
+        let mut at = self.open.iter().position(|open| open.tenant == tenant);
+        let (max_size, max_bytes) = (self.settings.max_size.unwrap_or(u64::MAX), self.max_bytes);
+        let is_over = |open: &Open| open.size + size > max_size || open.bytes + part.body.len() > max_bytes;
+        if let Some(full) = at.take_if(|at| is_over(&self.open[*at])) {
+            ready.push(self.open.remove(full).tracked);
         }
-        self.size += size;
-        self.bytes += part.body.len();
-        self.opened.get_or_insert(now);
-        self.current.batch.parts.push(part);
-        self.current.sources.push(source);
-        let alone = !self.current.batch.signal.concatenates() || self.settings.flush_timeout.is_zero();
-        if alone || self.size >= self.settings.min_size || self.bytes >= self.max_bytes {
-            self.flush(ready);
+        let at = at.unwrap_or_else(|| {
+            if self.open.len() >= MAX_OPEN {
+                ready.push(self.open.remove(0).tracked);
+            }
+            self.open.push(Open {
+                tenant,
+                tracked: Tracked::new(self.signal),
+                size: 0,
+                bytes: 0,
+                since: now,
+            });
+            self.open.len() - 1
+        });
+        let open = &mut self.open[at];
+        open.size += size;
+        open.bytes += part.body.len();
+        open.tracked.batch.parts.push(part);
+        open.tracked.sources.push(source);
+        let alone = !self.signal.concatenates() || self.settings.flush_timeout.is_zero();
+        if alone || open.size >= self.settings.min_size || open.bytes >= max_bytes {
+            ready.push(self.open.remove(at).tracked);
         }
     }
 
@@ -147,14 +185,18 @@ impl Batcher {
 
     /// Pushes what there is to `ready`.
     pub fn flush(&mut self, ready: &mut Vec<Tracked>) {
-        if self.current.sources.is_empty() {
-            return;
-        }
-        let next = Tracked::new(self.current.batch.signal);
-        ready.push(std::mem::replace(&mut self.current, next));
-        self.size = 0;
-        self.bytes = 0;
-        self.opened = None;
+        ready.extend(self.open.drain(..).map(|open| open.tracked));
+    }
+
+    /// Pushes what has waited for its time to `ready`.
+    pub fn flush_due(&mut self, now: Instant, ready: &mut Vec<Tracked>) {
+        let timeout = self.settings.flush_timeout;
+        let due = self
+            .open
+            .iter()
+            .take_while(|open| open.since + timeout <= now)
+            .count();
+        ready.extend(self.open.drain(..due).map(|open| open.tracked));
     }
 }
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluice_admission::{Jitter, Origin, Tracker};
 use sluice_journal::{Cursor, DeadLetters};
-use sluice_payload::Signal;
+use sluice_payload::{Signal, TenantId};
 use sluice_telemetry::{Counter, DropReason, Gauge, Registry};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -138,7 +138,8 @@ pub async fn deliver(
     settings: DeliverySettings,
     registry: Registry,
 ) {
-    let mut batcher = Batcher::new(signal, settings.batch, exporter.max_request_bytes());
+    let mut batcher = Batcher::new(signal, settings.batch, exporter.max_request_bytes())
+        .by_tenant(exporter.for_tenant(TenantId::DEFAULT).is_some());
     let metrics = DeliveryMetrics::new(&registry, cursor.pipeline(), &settings.exporter, signal);
     let delivery = Arc::new(Delivery {
         window: Mutex::new(Window::new(settings.max_in_flight)),
@@ -184,9 +185,7 @@ pub async fn deliver(
             () = flush.as_mut(), if flush_set => {
                 flush_set = false;
                 // Set for a batch that has gone since, it comes too early for the one that waits now.
-                if batcher.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
-                    batcher.flush(&mut ready);
-                }
+                batcher.flush_due(Instant::now(), &mut ready);
             }
         }
         for tracked in ready
@@ -195,7 +194,12 @@ pub async fn deliver(
         {
             let entered = async {
                 // What was not made ready is made when it is sent; a panic that is no accident shows there again.
-                let prepared = unless_panicking(async { delivery.exporter.prepare(&tracked.batch).await });
+                let prepared = unless_panicking(async {
+                    match &tracked.to {
+                        Some(owner) => owner.prepare(&tracked.batch).await,
+                        None => delivery.exporter.prepare(&tracked.batch).await,
+                    }
+                });
                 tokio::join!(delivery.window_allows(Window::try_enter), prepared);
             };
             // Left on disk, it is not settled, and is read again by the next process.

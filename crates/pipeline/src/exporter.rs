@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sluice_payload::{Encoding, Frame, Signal, WireFormat};
+use sluice_payload::{Encoding, Frame, Signal, TenantId, WireFormat};
 
 use crate::RoutedPart;
 
@@ -127,6 +128,12 @@ pub trait Exporter: Send + Sync + 'static {
     /// Cuts `batch` by where each part of it belongs, when the exporter has several places: the pieces are what is sent, each to its
     /// own, and hold exactly the items of the batch. `None`: all of it goes to this exporter.
     fn route(&self, _: &Batch) -> Option<Vec<RoutedPart>> {
+        None
+    }
+
+    /// What sends the data of a tenant, when the exporter tells the destination whose data is: a batch is then of one tenant, and that is what it is
+    /// [prepared](Self::prepare) and [exported](Self::export) with. `None`, for every tenant: batches may be of several, and this exporter sends them.
+    fn for_tenant(&self, _: TenantId) -> Option<Arc<dyn Exporter>> {
         None
     }
 

@@ -54,7 +54,7 @@ pub enum Blame {
 /// A future of [`Sent`].
 pub type Sending<'a> = Pin<Box<dyn Future<Output = Sent> + Send + 'a>>;
 
-/// The one of an exporter's endpoints that a batch belongs to.
+/// The one of an exporter's endpoints that a batch belongs to, or what sends the batches of its tenant.
 pub trait Owner: std::fmt::Debug + Send + Sync {
     /// What is known without asking the endpoint; `None`: the batch is to be sent.
     fn unasked(&self) -> Option<Sent>;
@@ -70,6 +70,11 @@ pub trait Owner: std::fmt::Debug + Send + Sync {
 
     /// The endpoint refused a payload for good; `new`: not one that it was told of before.
     fn payload_refused(&self, new: bool) -> Blame;
+
+    /// As [`Exporter::prepare`].
+    fn prepare<'a>(&'a self, _: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async {})
+    }
 
     /// Sends `batch` once, as [`Exporter::export`] does.
     fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a>;

@@ -1,5 +1,6 @@
 //! Batches that know which payloads they are made of, and what was tried to deliver them. Sans-IO.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +9,8 @@ use sluice_payload::{Payload, Signal, WireFormat};
 use sluice_wire::{Limit, REMOTE_WRITE_1, REMOTE_WRITE_2, halve_remote_write};
 use tokio::time::Instant;
 
-use crate::{Batch, Exporter, Owner, Part, RoutedPart, kind};
+use crate::routed::Sending;
+use crate::{Batch, Blame, Exporter, Owner, Part, RoutedPart, Sent, kind};
 
 /// A batch that knows which payloads its parts come from.
 #[derive(Debug, Clone)]
@@ -16,9 +18,44 @@ pub(crate) struct Tracked {
     pub batch: Batch,
     /// One a part.
     pub sources: Vec<Source>,
-    /// Whose it is, when the exporter routes.
+    /// Whose it is, when the exporter routes, or has a sender for each tenant.
     pub to: Option<Arc<dyn Owner>>,
     pub tries: Tries,
+}
+
+/// What sends the batches of a tenant: see [`Exporter::for_tenant`]. They are never another's.
+struct OfTenant(Arc<dyn Exporter>);
+
+impl std::fmt::Debug for OfTenant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OfTenant")
+    }
+}
+
+impl Owner for OfTenant {
+    fn unasked(&self) -> Option<Sent> {
+        None
+    }
+
+    fn moved<'a>(&'a self) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn others_work(&self) -> bool {
+        false
+    }
+
+    fn payload_refused(&self, _: bool) -> Blame {
+        Blame::Payload
+    }
+
+    fn prepare<'a>(&'a self, batch: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.0.prepare(batch)
+    }
+
+    fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
+        Box::pin(async { Sent::Answered(self.0.export(batch).await) })
+    }
 }
 
 /// What was tried so far to deliver a batch. Its pieces inherit it, wherever they are sent.
@@ -96,6 +133,10 @@ impl Tracked {
     /// The batches to send: itself, or its pieces where `exporter` routes, each with where it belongs.
     pub fn routed(mut self, exporter: &dyn Exporter) -> Vec<Tracked> {
         let Some(pieces) = exporter.route(&self.batch) else {
+            let tenant = self.sources.first().map(|source| source.payload.tenant);
+            if let Some(sender) = tenant.and_then(|tenant| exporter.for_tenant(tenant)) {
+                self.to = Some(Arc::new(OfTenant(sender)));
+            }
             return vec![self];
         };
         let signal = self.batch.signal;

@@ -58,6 +58,9 @@ pub(crate) struct Cumulative {
     max_places: usize,
     /// What keeps senders from making series that have the same key.
     seed: u64,
+    /// Whose series the request has, and what keeps them apart from those of others.
+    tenant: Option<Arc<str>>,
+    tenant_seed: u64,
     /// What the points of this request have made of their series.
     changes: Changes,
     /// The time of day when it began.
@@ -78,11 +81,14 @@ impl Cumulative {
     /// Keeps totals that take at most `max_places`, in `file` where there is one; without any, no point of delta temporality gets here.
     pub fn new(max_places: usize, file: Option<TotalsFile>) -> Self {
         let random = std::hash::RandomState::new();
+        let seed = std::hash::BuildHasher::hash_one(&random, max_places);
         Self {
             totals: HashMap::new(),
             places: 0,
             max_places,
-            seed: std::hash::BuildHasher::hash_one(&random, max_places),
+            seed,
+            tenant: None,
+            tenant_seed: seed,
             changes: Changes::default(),
             now_ms: 0,
             again: Again::default(),
@@ -101,14 +107,26 @@ impl Cumulative {
         self.log.is_some()
     }
 
+    /// Whose the series of the next request are; `None`: nobody's.
+    pub fn set_tenant(&mut self, tenant: Option<Arc<str>>) {
+        self.tenant = tenant;
+    }
+
     /// Begins a request; `now_ms` is the time of day. The first one reads the file.
     pub fn begin(&mut self, now_ms: i64) {
         self.changes.take();
         self.now_ms = now_ms;
-        if std::mem::replace(&mut self.is_read, true) {
-            return;
+        if !std::mem::replace(&mut self.is_read, true) {
+            self.read();
         }
-        let latest_ms = self.latest_ms();
+        self.tenant_seed = match &self.tenant {
+            None => self.seed,
+            Some(name) => hash::hash(name.as_bytes(), self.seed),
+        };
+    }
+
+    fn read(&mut self) {
+        let (now_ms, latest_ms) = (self.now_ms, self.latest_ms());
         let Some(log) = &mut self.log else { return };
         let (mut totals, mut again) = (HashMap::new(), Again::default());
         let seed = log.read(now_ms, &mut |is_request, change| {
@@ -206,7 +224,7 @@ impl Cumulative {
     }
 
     fn key(&self, labels: &SeriesLabels<'_>) -> Key {
-        let mut second = self.seed;
+        let mut second = self.tenant_seed;
         labels.each(|name, value| {
             second = hash::hash(value.as_bytes(), hash::hash(name.as_bytes(), second));
         });

@@ -1,5 +1,6 @@
 //! From OTLP bytes, and from remote write as it came, to bodies that are ready to be sent.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -111,6 +112,11 @@ impl Encoder {
         if self.format() != format {
             self.writer = Writer::new(format, self.lanes, self.max_body_bytes, self.metadata);
         }
+    }
+
+    /// From the next request on series are this tenant's: those of others with the same labels are other series. `None`: they are nobody's.
+    pub(crate) fn set_tenant(&mut self, tenant: Option<Arc<str>>) {
+        self.cumulative.set_tenant(tenant);
     }
 
     /// What its bodies are.

@@ -11,8 +11,8 @@
 //!
 //! What a batch makes of the totals of deltas is in a file before its bodies are sent (`cumulative/file.rs`).
 //!
-//! A destination that takes a body but for some series (400, 413, 422) gets the body in halves, in place, until
-//! the series it does not take are known (`lane.rs`). One that does not read the version gets what is left in the one
+//! A destination that takes a body but for some series (400, 413, 422) gets the body in pieces, in place, until
+//! the series it does not take are known (`lane.rs`, `search.rs`). One that does not read the version gets what is left in the one
 //! before it (`formats.rs`).
 
 mod classify;
@@ -22,6 +22,8 @@ mod lane;
 mod metrics;
 mod options;
 mod refused;
+mod search;
+mod tenant;
 mod turns;
 mod untried;
 
@@ -40,7 +42,7 @@ use sluice_client::{
     AGENT, Answer, Client, ClientSettings, Credentials, Destination, Egress, EgressPermit, Phase, SendError,
     Sign, Slices,
 };
-use sluice_payload::WireFormat;
+use sluice_payload::{TenantId, WireFormat};
 use sluice_pipeline::{Batch, Export, Exporter, Verdict};
 use sluice_telemetry::{Gauge, Registry};
 use tokio::task::JoinSet;
@@ -57,6 +59,8 @@ use formats::Formats;
 use lane::{Heard, Lane, LaneEnd, Said};
 use metrics::{Metrics, concurrency_limit};
 pub use options::{ExporterError, RemoteWriteExporterOptions};
+pub use tenant::TenantHeader;
+use tenant::{Naming, Tenant};
 use turns::Turns;
 use untried::Untried;
 
@@ -81,6 +85,8 @@ struct Inner {
     /// One for each endpoint; lane number n goes to the n-th, counted round.
     shards: Vec<Shard>,
     headers: HeaderMap,
+    /// How the destination is told whose data is; none: it is not.
+    tenants: Option<Naming>,
     credentials: Credentials,
     signer: Option<Arc<dyn Sign>>,
     egress: Egress,
@@ -93,6 +99,8 @@ struct Inner {
     /// Asked once: the answer is read from the control group's files.
     has_several_cores: bool,
     pending: Mutex<Vec<Pending>>,
+    /// For series that were refused, of all batches.
+    room_for_refused: refused::Room,
     metrics: Metrics,
 }
 
@@ -209,6 +217,7 @@ impl RemoteWriteExporter {
             id: id.to_owned(),
             shards,
             headers,
+            tenants: options.tenant_header.map(Naming::new).transpose()?,
             credentials: Credentials::new(options.auth).map_err(ExporterError::Auth)?,
             signer: options.signer,
             egress: Egress::new(options.egress),
@@ -218,11 +227,12 @@ impl RemoteWriteExporter {
             encoder: Arc::new(tokio::sync::Mutex::new(Encoder::new(encoder))),
             has_several_cores: std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1),
             pending: Mutex::new(Vec::new()),
+            room_for_refused: refused::Room::default(),
             metrics: Metrics::new(registry, id),
         })))
     }
 
-    async fn send(&self, batch: &Batch) -> Verdict {
+    async fn send(&self, batch: &Batch, of: Option<&Tenant>) -> Verdict {
         let inner = &self.0;
         let known = {
             let mut pending = inner.pending.lock();
@@ -234,7 +244,7 @@ impl RemoteWriteExporter {
             Some(pending) => pending,
             None => {
                 let room = inner.egress.reserve(inner.expected_bytes(batch)).await;
-                match self.encode(batch, room).await {
+                match self.encode(batch, of, room).await {
                     Ok(pending) => pending,
                     Err(verdict) => return verdict,
                 }
@@ -325,21 +335,27 @@ impl RemoteWriteExporter {
 
     /// Encodes the batch that will be sent next, so that the destination need not wait for that; where memory is short, it is
     /// encoded in its turn.
-    async fn encode_ahead(&self, batch: &Batch) {
+    async fn encode_ahead(&self, batch: &Batch, of: Option<&Tenant>) {
         let Some(room) = self.0.egress.try_reserve(self.0.expected_bytes(batch)) else {
             return;
         };
-        if let Ok(pending) = self.encode(batch, room).await {
+        if let Ok(pending) = self.encode(batch, of, room).await {
             self.0.keep(pending).await;
         }
     }
 
-    async fn encode(&self, batch: &Batch, mut room: EgressPermit) -> Result<Pending, Verdict> {
+    async fn encode(
+        &self,
+        batch: &Batch,
+        of: Option<&Tenant>,
+        mut room: EgressPermit,
+    ) -> Result<Pending, Verdict> {
         let inner = &self.0;
         let parts: Vec<Bytes> = batch.parts.iter().map(|part| part.body.clone()).collect();
         let formats: Vec<WireFormat> = batch.parts.iter().map(|part| part.wire_format).collect();
         let mut encoder = inner.encoder.clone().lock_owned().await;
         encoder.set_format(inner.format());
+        encoder.set_tenant(of.and_then(Tenant::name));
         let off_reactor =
             encoder.waits_for_a_file() || inner.has_several_cores && batch.bytes() >= OFF_REACTOR_FROM_BYTES;
         let work = move || {
@@ -374,7 +390,7 @@ impl RemoteWriteExporter {
             parts,
             lanes: (0..)
                 .zip(lanes)
-                .map(|(number, bodies)| Lane::new(number, bodies))
+                .map(|(number, bodies)| Lane::new(number, of.cloned(), bodies))
                 .collect(),
             rejected: outcome.dropped.total(),
         })
@@ -473,8 +489,11 @@ impl Inner {
     }
 
     /// Sends one body of a lane once.
-    async fn post(&self, shard: &Shard, body: &Body) -> Result<Answer, SendError> {
+    async fn post(&self, shard: &Shard, of: Option<&Tenant>, body: &Body) -> Result<Answer, SendError> {
         let mut headers = self.headers.clone();
+        if let Some(tenant) = of {
+            tenant.put_header(&mut headers);
+        }
         formats::put_headers(&mut headers, body.format);
         if let Some(value) = self.credentials.header()? {
             headers.insert(AUTHORIZATION, value);
@@ -500,7 +519,7 @@ impl Inner {
 
 impl Exporter for RemoteWriteExporter {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
-        Box::pin(self.send(batch))
+        Box::pin(self.send(batch, None))
     }
 
     fn takes(&self, _: WireFormat) -> bool {
@@ -508,7 +527,11 @@ impl Exporter for RemoteWriteExporter {
     }
 
     fn prepare<'a>(&'a self, batch: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(self.encode_ahead(batch))
+        Box::pin(self.encode_ahead(batch, None))
+    }
+
+    fn for_tenant(&self, tenant: TenantId) -> Option<Arc<dyn Exporter>> {
+        tenant::of_tenant(self, tenant)
     }
 
     fn max_request_bytes(&self) -> usize {

@@ -38,7 +38,7 @@ pub use cumulative::TotalsFile;
 pub use decode::{Invalid, Taken, Version};
 pub use dropped::{Dropped, Reason};
 pub use encoder::{Encoder, EncoderSettings};
-pub use exporter::{ExporterError, RemoteWriteExporter, RemoteWriteExporterOptions};
+pub use exporter::{ExporterError, RemoteWriteExporter, RemoteWriteExporterOptions, TenantHeader};
 pub use mapping::{Mapping, Promote};
 pub use names::Strategy;
 pub use receiver::{PATH, ReceiverSettings, RemoteWriteService};

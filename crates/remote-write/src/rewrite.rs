@@ -1,6 +1,6 @@
 //! Bodies made of bodies: the same series as the other message, or some of them.
 //!
-//! Rare, and so it is simple: a body that a destination refuses is cut in halves, and one in a version that it does not
+//! Rare, and so it is simple: a body that a destination refuses is cut in two, and one in a version that it does not
 //! read is written in the other.
 
 use bytes::Bytes;
@@ -14,24 +14,24 @@ use crate::{v1, v2};
 /// The schema of native histograms with custom buckets, which 1.0 does not have.
 pub(crate) const CUSTOM_BUCKETS: i64 = -53;
 
-/// The two halves of a body, or `None` when it has fewer than two series.
-pub(crate) fn halves(body: &Body) -> Option<(Body, Body)> {
+/// A body cut in two: so many series as `first` says of all of them, and the others. `None` when it has fewer than two.
+pub(crate) fn cut_after(body: &Body, first: impl FnOnce(usize) -> usize) -> Option<(Body, Body)> {
     let plain = body.plain().ok()?;
     let is_series = |number| number == series_field(body.format.version());
     let series = Fields::of(&plain).filter(|field| is_series(field.number)).count();
     if series < 2 {
         return None;
     }
+    let first = first(series);
     if body.format.version() == Version::V2 {
-        let first = rewritten(&plain, body.format, body.format, |index| index < series / 2)?;
-        let second = rewritten(&plain, body.format, body.format, |index| index >= series / 2)?;
-        return Some((first, second));
+        let part = |wanted: &dyn Fn(usize) -> bool| rewritten(&plain, body.format, body.format, wanted);
+        return Some((part(&|index| index < first)?, part(&|index| index >= first)?));
     }
     let mut seen = 0;
     let mut first_bytes = 0;
     for field in Fields::of(&plain) {
         if is_series(field.number) {
-            if seen == series / 2 {
+            if seen == first {
                 break;
             }
             seen += 1;
@@ -39,8 +39,8 @@ pub(crate) fn halves(body: &Body) -> Option<(Body, Body)> {
         first_bytes += field.framed.len();
     }
     let (first, second) = plain.split_at(first_bytes);
-    let half = |plain: &[u8]| Body::compress(plain, counted(plain), body.format);
-    Some((half(first), half(second)))
+    let part = |plain: &[u8]| Body::compress(plain, counted(plain), body.format);
+    Some((part(first), part(second)))
 }
 
 /// The same series in another format. Histograms with custom buckets are left out of 1.0: the difference is in what is

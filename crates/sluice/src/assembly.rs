@@ -133,6 +133,7 @@ impl Gateway {
             budget.keep_room_for_tenants();
         }
 
+        let tenants = Tenants::default();
         let mut built: BTreeMap<&ComponentId, Arc<dyn Exporter>> = BTreeMap::new();
         #[cfg(feature = "parquet")]
         let mut tables: BTreeMap<&ComponentId, sluice_parquet::ParquetExporter> = BTreeMap::new();
@@ -144,12 +145,11 @@ impl Gateway {
                 tables.insert(id, exporter);
                 continue;
             }
-            let exporter = exporters::build(id, exporter, settings, &egress, &registry)
+            let exporter = exporters::build(id, exporter, settings, &egress, &tenants, &registry)
                 .map_err(|cause| StartError::new(format_args!("exporters.{id}"), cause))?;
             built.insert(id, exporter);
         }
 
-        let tenants = Tenants::default();
         pressure::weigh(&settings.admission, &tenants, &gate);
         let shedder = pressure::shedder(&settings.admission, &tenants, &registry, seed);
         let mut pressure = Pressure::default();

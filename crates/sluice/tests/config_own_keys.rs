@@ -1,11 +1,11 @@
-//! Keys that the Collector does not have: `tenant` of receivers, `named_tokens`, `service.admission`.
+//! Keys that the Collector does not have: `tenant` of receivers, `named_tokens`, `service.admission`, `tenant_header`.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::time::Duration;
 
 use sluice::settings::{
-    Admission, AdmissionMode, AdmissionPreset, Receiver, Settings, TenantFrom, print_config,
+    Admission, AdmissionMode, AdmissionPreset, Exporter, Receiver, Settings, TenantFrom, print_config,
 };
 use sluice_admission::{GuardSettings, LatencyThresholds};
 use sluice_config::Loader;
@@ -318,4 +318,76 @@ fn what_holds_is_printed() {
     assert!(printed("").contains("preset: balanced"));
     printed("admission: {latency: {moderate: 1s, critical: 2s, slope: 1ms}, budget: {moderate: never}},");
     assert!(!printed("admission: {preset: fast},").contains("half_life"));
+}
+
+/// Scenario: a header for tenants, with a default and without; one that cannot be sent or has a meaning, or is configured as a header too; defaults that are
+/// no names; no receiver that tells tenants apart.
+/// Guarantees: what is written is what is read; what cannot work is an error that names the key and says what to do; the last is a warning.
+#[test]
+fn tenant_headers_are_read() {
+    let read = |tenant: &str, more: &str| {
+        let yaml = format!(
+            "receivers: {{prometheusremotewrite: {{{tenant}}}}}\n\
+             exporters: {{prometheusremotewrite: {{endpoint: \"http://a/api/v1/write\", {more}}}}}\n\
+             service: {{pipelines: {{metrics: {{receivers: [prometheusremotewrite], exporters: [prometheusremotewrite]}}}}}}\n"
+        );
+        let document = Loader::new().text("own.yaml", yaml).load().unwrap();
+        Settings::from_document(&document).map_err(|problems| problems.to_string())
+    };
+    const TENANT: &str = "tenant: {from_header: X-Scope-OrgID}";
+    for (text, want) in [
+        ("", (None, "default")),
+        ("tenant_header: THANOS-TENANT", (Some("THANOS-TENANT"), "default")),
+        (
+            "tenant_header: X-Scope-OrgID, default_tenant: anonymous",
+            (Some("X-Scope-OrgID"), "anonymous"),
+        ),
+    ] {
+        let settings = read(TENANT, text).unwrap();
+        assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+        let Some(Exporter::RemoteWrite(exporter)) = settings.exporters.into_values().next() else {
+            panic!("a prometheusremotewrite exporter")
+        };
+        assert_eq!(
+            (exporter.tenant_header.as_deref(), &*exporter.default_tenant),
+            want
+        );
+    }
+    for (text, expected) in [
+        (
+            "tenant_header: \"a b\"",
+            "exporters.prometheusremotewrite.tenant_header: \"a b\" is not a header name",
+        ),
+        (
+            "tenant_header: Authorization",
+            "tenant_header: Authorization has a meaning of its own; name tenants in another header",
+        ),
+        ("tenant_header: Content-Encoding", "has a meaning of its own"),
+        (
+            "tenant_header: X-Scope-OrgID, headers: {x-scope-orgid: a}",
+            "tenant_header: X-Scope-OrgID is in headers too; remove it there, and set default_tenant",
+        ),
+        (
+            "default_tenant: a",
+            "default_tenant: is the value of a header that is not named",
+        ),
+        (
+            "tenant_header: X-T, default_tenant: \"\"",
+            "default_tenant: must be of 1 to 150",
+        ),
+        (
+            "tenant_header: X-T, default_tenant: a b",
+            "default_tenant: must be of 1 to 150",
+        ),
+        ("tenant_headers: X-T", "did you mean \"tenant_header\"?"),
+    ] {
+        let error = read(TENANT, text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+    let warned = read("", "tenant_header: X-T").unwrap().warnings;
+    let expected = "exporters.prometheusremotewrite.tenant_header: no receiver tells tenants apart, so all data is default's";
+    assert!(
+        warned.iter().any(|warning| warning.message.contains(expected)),
+        "{warned:?}"
+    );
 }

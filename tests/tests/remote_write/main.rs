@@ -10,6 +10,7 @@ mod restart;
 mod rounds;
 mod sender;
 mod ten_million;
+mod tenants;
 mod through;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use sluice_admission::Budget;
-use sluice_payload::Payload;
+use sluice_payload::{Payload, Tenants};
 
 use super::*;
 
@@ -236,4 +236,58 @@ fn halving_ends_at_one_item() {
         }
     }
     assert_eq!(singles, 8);
+}
+
+/// Scenario: payloads of three tenants in turn, where batches are of one tenant; batches full at six items; the time passes between them.
+/// Guarantees: no batch has two tenants; each is full by itself, in order; what has waited for its time goes, and no other; the deadline is the oldest one's.
+#[test]
+fn batches_of_one_tenant_each() {
+    let tenants = [
+        TenantId::DEFAULT,
+        TenantId::OVERFLOW,
+        Tenants::default().intern("a"),
+    ];
+    let of = |seq: u64, tenant: usize| {
+        let mut entry = entry(seq, 3);
+        Arc::get_mut(&mut entry.payload).unwrap().tenant = tenants[tenant];
+        entry
+    };
+    let settings = BatchSettings {
+        min_size: 6,
+        ..Default::default()
+    };
+    let mut batcher = Batcher::new(Signal::Logs, settings, usize::MAX).by_tenant(true);
+    let start = Instant::now();
+    let at = |seq: u64| start + Duration::from_millis(seq);
+    let mut ready = Vec::new();
+    for (seq, tenant) in (0..).zip([0, 1, 2, 1, 0, 1]) {
+        batcher.push(of(seq, tenant), at(seq), &mut ready);
+    }
+    assert_eq!(items(&ready), [[(1, 3), (3, 3)], [(0, 3), (4, 3)]]);
+    ready.clear();
+    let due = at(2) + settings.flush_timeout;
+    assert_eq!(batcher.deadline(), Some(due));
+    batcher.flush_due(due - Duration::from_millis(1), &mut ready);
+    assert!(ready.is_empty());
+    batcher.flush_due(due, &mut ready);
+    assert_eq!(items(&ready), [[(2, 3)]]);
+    assert_eq!(batcher.deadline(), Some(at(5) + settings.flush_timeout));
+    batcher.flush(&mut ready);
+    assert_eq!(items(&ready), [[(2, 3)], [(5, 3)]]);
+    assert_eq!(batcher.deadline(), None);
+}
+
+/// Scenario: a payload of each of more tenants than batches may be gathered for.
+/// Guarantees: the oldest goes before its time, by itself.
+#[test]
+fn there_is_an_end_to_the_tenants_that_are_gathered_for() {
+    let tenants = Tenants::default();
+    let mut batcher = Batcher::new(Signal::Logs, BatchSettings::default(), usize::MAX).by_tenant(true);
+    let mut ready = Vec::new();
+    for seq in 0..MAX_OPEN as u64 + 2 {
+        let mut entry = entry(seq, 3);
+        Arc::get_mut(&mut entry.payload).unwrap().tenant = tenants.intern(&seq.to_string());
+        batcher.push(entry, Instant::now(), &mut ready);
+    }
+    assert_eq!(items(&ready), [[(0, 3)], [(1, 3)]]);
 }

@@ -711,3 +711,82 @@ async fn a_batch_that_is_forbidden_does_not_hold_the_others_for_ever() {
     let (delivered, told) = beside_a_stuck_batch(2, &markers, Duration::from_secs(120), forbidden).await;
     assert_eq!((delivered, told), (60, 1));
 }
+
+/// Sends through one of its own for each tenant, and remembers whose batches were prepared, and whose items sent.
+#[derive(Clone, Default)]
+struct ByTenant {
+    of: Option<TenantId>,
+    prepared: Arc<Mutex<Vec<Option<TenantId>>>>,
+    sent: Arc<Mutex<Vec<(Option<TenantId>, u64)>>>,
+}
+
+impl Exporter for ByTenant {
+    fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
+        Box::pin(async {
+            if self.of == Some(TenantId::OVERFLOW) && batch.items() > 1 {
+                return Verdict::PayloadFault { reason: "400".into() };
+            }
+            self.sent.lock().push((self.of, batch.items()));
+            ok()
+        })
+    }
+
+    fn prepare<'a>(&'a self, _: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.prepared.lock().push(self.of);
+        Box::pin(async {})
+    }
+
+    fn for_tenant(&self, tenant: TenantId) -> Option<Arc<dyn Exporter>> {
+        Some(Arc::new(ByTenant {
+            of: Some(tenant),
+            ..self.clone()
+        }))
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// Scenario: payloads of two tenants in turn to an exporter that has something of its own for each; what one sends is refused until it is in single items.
+/// Guarantees: every batch, and every piece of one, is prepared and sent with what is its tenant's.
+#[tokio::test(start_paused = true)]
+async fn each_tenant_has_its_own_sender() {
+    let spec = CursorSpec {
+        exporter: "x".into(),
+        limits: Limits::default(),
+        on_full: OnFull::Refuse,
+    };
+    let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+    for tenant in [
+        TenantId::DEFAULT,
+        TenantId::OVERFLOW,
+        TenantId::DEFAULT,
+        TenantId::OVERFLOW,
+    ] {
+        let payload = Payload {
+            tenant,
+            ..Payload::uncharged(Signal::Logs, logs(2, 1), 2)
+        };
+        let space = journal.try_reserve(journal.cost(&payload)).unwrap();
+        let _ = journal.append(space, Arc::new(payload), None, Durability::Written);
+    }
+    journal.close();
+    let exporter = ByTenant::default();
+    let (prepared, sent) = (exporter.prepared.clone(), exporter.sent.clone());
+    let settings = DeliverySettings {
+        exporter: "x".into(),
+        batch: BatchSettings::default(),
+        retry: RetrySettings::default(),
+        max_in_flight: 1,
+        latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+        dead_letters: None,
+    };
+    let (cursor, exporter) = (cursors.remove(0), Arc::new(exporter));
+    deliver(cursor, Signal::Logs, exporter, settings, Registry::default()).await;
+    let (nobody, other) = (Some(TenantId::DEFAULT), Some(TenantId::OVERFLOW));
+    assert_eq!(*prepared.lock(), [nobody, other]);
+    let single = (other, 1);
+    assert_eq!(*sent.lock(), [(nobody, 4), single, single, single, single]);
+    assert!(journal.reports(std::time::Instant::now())[0].total().balanced());
+}

@@ -1,10 +1,8 @@
 //! One lane: its bodies, one request at a time, and the search for the series that a destination does not take.
 //!
-//! A body that is refused is cut in halves, and the first half is sent. When that is taken, the fault is in the second
-//! half: that is cut again without being sent. So one bad series among n costs itself and at most 2 log2(n) + 1 requests,
-//! and however many there are, nothing but them is given up: where there are many, the search goes on slowly.
+//! A body that is refused is cut until those are known (`search.rs` has how). However many there are, nothing but them is given up: where there
+//! are many, the search goes on slowly.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,11 +11,14 @@ use sluice_pipeline::Verdict;
 
 use super::Inner;
 use super::classify::{Settled, came, settled};
+use super::refused::Kept;
+use super::search::{Because, Next, Queue};
+use super::tenant::Tenant;
 use crate::body::{Body, Written};
-use crate::rewrite::{halves, name_of_first};
+use crate::rewrite::name_of_first;
 
-/// Cuts that the search for refused series makes in a lane and batch without waiting. One bad series among 100,000 takes 17, so
-/// this is enough for a dozen.
+/// Cuts that the search for refused series makes in a lane and batch without waiting. One bad series among 100,000 takes up to 24, a dozen of them
+/// anywhere up to 192.
 const CUTS_AT_ONCE: u32 = 200;
 
 /// How long it waits before each cut after those: some 30 requests a second in a lane, so that a destination which refuses much is not
@@ -36,10 +37,12 @@ const MAX_HOLDS: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Lane {
     number: usize,
-    work: VecDeque<Work>,
+    /// Whose it is, where the destination is told.
+    tenant: Option<Tenant>,
+    work: Queue,
     cuts: u32,
-    /// Series that were refused, and what the destination said.
-    refused: Vec<(Body, String)>,
+    /// Series that were refused.
+    refused: Kept,
     /// Samples that the destination says it has not written.
     unwritten: u64,
     /// In this attempt or one before: the whole batch must not be sent again.
@@ -50,13 +53,6 @@ pub(super) struct Lane {
     suspects: Vec<(Body, String)>,
     /// How often nothing but suspects was left at the end of an attempt.
     holds: u32,
-}
-
-#[derive(Debug)]
-struct Work {
-    body: Body,
-    /// It follows from the other half that there is a fault in this one, and what the destination said.
-    at_fault: Option<String>,
 }
 
 /// What each endpoint said in the attempt under way.
@@ -139,13 +135,13 @@ impl LaneEnd {
 }
 
 impl Lane {
-    pub fn new(number: usize, bodies: Vec<Body>) -> Self {
-        let work = bodies.into_iter().map(|body| Work { body, at_fault: None });
+    pub fn new(number: usize, tenant: Option<Tenant>, bodies: Vec<Body>) -> Self {
         Self {
             number,
-            work: work.collect(),
+            tenant,
+            work: Queue::new(bodies),
             cuts: 0,
-            refused: Vec::new(),
+            refused: Kept::default(),
             unwritten: 0,
             took_any: false,
             noes: 0,
@@ -162,12 +158,11 @@ impl Lane {
 
     /// Samples that have not been taken, and never will be.
     pub fn rejected(&self) -> u64 {
-        let refused = self.refused.iter().map(|(body, _)| body.written.points());
-        refused.sum::<u64>() + self.unwritten
+        self.refused.points() + self.unwritten
     }
 
-    /// Series that the destination refuses for good, and what it said.
-    pub fn refused(&self) -> &[(Body, String)] {
+    /// Series that the destination refuses for good.
+    pub fn refused(&self) -> &Kept {
         &self.refused
     }
 
@@ -198,15 +193,13 @@ impl Lane {
             true => None,
             false => untried.alone().await,
         };
-        while let Some(work) = self.work.pop_front() {
+        while let Some(next) = self.work.next() {
             if untried.is_over() {
                 drop(alone.take());
             }
-            let end = match work.at_fault {
-                Some(reason) if work.body.written.series > 1 => {
-                    self.cut(work.body, reason, true, &inner, &heard).await
-                }
-                _ => self.post(work, &inner, &heard).await,
+            let end = match next {
+                Next::Cut(body, reason) => self.cut(body, reason, Because::Fault, &inner, &heard).await,
+                Next::Send(body) => self.post(body, &inner, &heard).await,
             };
             if end.is_some() {
                 return (self, end);
@@ -223,36 +216,34 @@ impl Lane {
     /// took nothing at all has said nothing about these series.
     pub fn take_back(&mut self) {
         self.take_back_suspects();
-        for work in &mut self.work {
-            work.at_fault = None;
-        }
+        self.work.infer_nothing();
         self.cuts = 0;
     }
 
     fn take_back_suspects(&mut self) {
         for (body, _) in std::mem::take(&mut self.suspects).into_iter().rev() {
-            self.work.push_front(Work { body, at_fault: None });
+            self.work.put_back(body);
         }
     }
 
-    async fn post(&mut self, mut work: Work, inner: &Inner, heard: &Heard) -> Option<LaneEnd> {
+    async fn post(&mut self, mut body: Body, inner: &Inner, heard: &Heard) -> Option<LaneEnd> {
         let shard = inner.shard_of(self.number);
         let (shard, said) = (&inner.shards[shard], &heard[shard]);
-        if let Some(body) = shard.formats.fit(&work.body) {
-            self.left_out(work.body.written, body.written, inner);
-            if body.written.series == 0 {
+        if let Some(fitting) = shard.formats.fit(&body) {
+            self.left_out(body.written, fitting.written, inner);
+            if fitting.written.series == 0 {
                 return None;
             }
-            work.body = body;
+            body = fitting;
         }
-        let Body { format, written, .. } = work.body;
+        let Body { format, written, .. } = body;
         let proven = shard.formats.is_proven(format);
-        let turn = shard.turns.take(work.body.bytes.len()).await;
+        let turn = shard.turns.take(body.bytes.len()).await;
         if let Some(end) = said.no() {
-            self.work.push_front(work);
+            self.work.put_back(body);
             return Some(end.clone());
         }
-        let answer = inner.post(shard, &work.body).await;
+        let answer = inner.post(shard, self.tenant.as_ref(), &body).await;
         let came = came(&answer);
         let settled = settled(answer, format, written, proven);
         // Before the turn ends: whoever has the next one is to know.
@@ -284,6 +275,7 @@ impl Lane {
                 reason,
             } => {
                 self.took(inner);
+                self.work.infer_nothing();
                 shard.formats.prove(format);
                 inner.metrics.samples.add(taken.points());
                 let lost = [
@@ -308,26 +300,25 @@ impl Lane {
             }
             Settled::OtherFormat { reason } => {
                 shard.formats.fall_back(format, &inner.id, &reason);
-                match shard.formats.fit(&work.body) {
-                    Some(_) => self.work.push_front(work),
+                match shard.formats.fit(&body) {
+                    Some(_) => self.work.put_back(body),
                     // Never of a body of ours; but it must not be sent for ever.
-                    None => self.refuse(work.body, reason, inner),
+                    None => self.refuse(body, reason, inner),
                 }
                 None
             }
             Settled::Retry { after, reason } => {
-                self.work.push_front(work);
+                self.work.put_back(body);
                 Some(LaneEnd::Retry { after, reason })
             }
             Settled::Hold { reason } => {
-                self.work.push_front(work);
+                self.work.put_back(body);
                 Some(LaneEnd::Hold { reason })
             }
-            Settled::TooLarge { reason } => self.cut(work.body, reason, false, inner, heard).await,
+            Settled::TooLarge { reason } => self.cut(body, reason, Because::TooLarge, inner, heard).await,
             Settled::Refused { reason } => {
-                // That the half before it was taken said the fault is here; now this half has said so itself.
-                self.mark_taken_back();
-                self.cut(work.body, reason, true, inner, heard).await
+                let because = if is_no { Because::Doubt } else { Because::Fault };
+                self.cut(body, reason, because, inner, heard).await
             }
         };
         // What is left has been cut by now: the next attempt is with less.
@@ -357,19 +348,12 @@ impl Lane {
         }
     }
 
-    /// A fault in the first half says nothing about the second any more.
-    fn mark_taken_back(&mut self) {
-        if let Some(next) = self.work.front_mut() {
-            next.at_fault = None;
-        }
-    }
-
     /// Cuts a body that has a fault in it, or is too large, or gives up a single series.
     async fn cut(
         &mut self,
         body: Body,
         reason: String,
-        has_fault: bool,
+        because: Because,
         inner: &Inner,
         heard: &Heard,
     ) -> Option<LaneEnd> {
@@ -379,9 +363,11 @@ impl Lane {
             self.took(inner);
         }
         // Where pieces are taken, how often they have to be cut for their size is known: there is an end to it.
+        let has_fault = because != Because::TooLarge;
         self.cuts += u32::from(has_fault || !takes);
         if !takes && self.cuts > MAX_CUTS_IN_VAIN {
-            self.work.push_front(Work { body, at_fault: None });
+            self.work.put_back(body);
+            self.work.infer_nothing();
             return Some(LaneEnd::Hopeless(reason));
         }
         if has_fault && self.cuts > CUTS_AT_ONCE {
@@ -395,25 +381,15 @@ impl Lane {
             }
             tokio::time::sleep(CUT_INTERVAL).await;
         }
-        match halves(&body) {
-            Some((first, second)) => {
-                // Unless the first half turns out to have a fault itself, this is where it is.
-                self.work.push_front(Work {
-                    body: second,
-                    at_fault: has_fault.then_some(reason),
-                });
-                self.work.push_front(Work {
-                    body: first,
-                    at_fault: None,
-                });
-            }
-            None if takes => self.refuse(body, reason, inner),
-            None => self.suspects.push((body, reason)),
+        match self.work.cut(body, because, &reason) {
+            Ok(()) => {}
+            Err(single) if takes => self.refuse(single, reason, inner),
+            Err(single) => self.suspects.push((single, reason)),
         }
         None
     }
 
-    /// Gives up a body, which is counted, told, and kept for the dead letters until the batch is done.
+    /// Gives up a body, which is counted, told, and kept for the dead letters until the batch is done, if there is room.
     fn refuse(&mut self, body: Body, reason: String, inner: &Inner) {
         let series = body.written.series;
         inner.metrics.refused_series.add(series);
@@ -424,6 +400,6 @@ impl Lane {
             reason,
             "dropped series that the destination refuses for good"
         );
-        self.refused.push((body, reason));
+        self.refused.add(body, reason, inner);
     }
 }

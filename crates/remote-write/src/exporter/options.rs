@@ -8,6 +8,7 @@ use sluice_client::{
     Auth, ClientTls, ConnectSettings, EgressPool, Http1Settings, InvalidEndpoint, SendError, Sign, TlsError,
 };
 
+use super::tenant::TenantHeader;
 use crate::encoder::EncoderSettings;
 
 /// Batches are cut below this many bytes of OTLP. One byte of OTLP becomes some eight of remote write before
@@ -54,6 +55,8 @@ pub struct RemoteWriteExporterOptions {
     pub tls: ClientTls,
     /// Sent with every request; those of the protocol cannot be changed.
     pub headers: Vec<(String, String)>,
+    /// A header that says whose the data is: a request is of one tenant then.
+    pub tenant_header: Option<TenantHeader>,
     /// Credentials.
     pub auth: Auth,
     /// Signs every request.
@@ -79,6 +82,7 @@ impl Default for RemoteWriteExporterOptions {
             shard_endpoints: Vec::new(),
             tls: ClientTls::default(),
             headers: Vec::new(),
+            tenant_header: None,
             auth: Auth::None,
             signer: None,
             egress: EgressPool::default(),
@@ -142,6 +146,22 @@ const OURS: [&str; 7] = [
     "upgrade",
 ];
 
+/// The header by this name, if it may be set.
+pub(super) fn header_name(name: &str) -> Result<HeaderName, ExporterError> {
+    let invalid = |reason: &str| ExporterError::Header {
+        name: name.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let header: HeaderName = name
+        .to_ascii_lowercase()
+        .parse()
+        .map_err(|_| invalid("is not a header name"))?;
+    match OURS.contains(&header.as_str()) {
+        true => Err(invalid("is set by the protocol; remove it")),
+        false => Ok(header),
+    }
+}
+
 /// The configured headers, and the authority they set, if any. Those of the protocol are set over them.
 pub(super) fn static_headers(
     headers: &[(String, String)],
@@ -157,13 +177,7 @@ pub(super) fn static_headers(
             authority = Some(value.clone());
             continue;
         }
-        let header: HeaderName = name
-            .to_ascii_lowercase()
-            .parse()
-            .map_err(|_| invalid("is not a header name"))?;
-        if OURS.contains(&header.as_str()) {
-            return Err(invalid("is set by the protocol; remove it"));
-        }
+        let header = header_name(name)?;
         let mut value = HeaderValue::from_str(value)
             .map_err(|_| invalid("its value holds characters that a header cannot"))?;
         // Tokens are commonly passed this way; none of them belongs into a log.

@@ -24,6 +24,7 @@ use crate::decode::each_series;
 
 mod refused;
 mod said_no;
+mod tenants;
 
 /// What a destination has been sent, and what it took.
 #[derive(Debug, Default)]

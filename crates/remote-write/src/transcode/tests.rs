@@ -12,7 +12,7 @@ use crate::decode::{Version, each_series};
 use crate::encoder::{Encoder, EncoderSettings};
 use crate::labels::METRIC_NAME;
 use crate::names::Strategy;
-use crate::rewrite::{converted, halves};
+use crate::rewrite::{converted, cut_after};
 
 mod tails;
 
@@ -191,7 +191,7 @@ fn hold_what_the_mapping_makes(format: Format, strategy: Strategy) {
                 for text in read.read(body) {
                     assert_eq!(*lane_of.entry(text).or_insert(lane), lane);
                 }
-                let parts = match halves(body) {
+                let parts = match cut_after(body, |series| series / 2) {
                     Some((first, second)) => vec![first, second],
                     None => vec![body.clone()],
                 };

@@ -10,7 +10,7 @@ use sluice_otlp::exporter::{
     self as otlp, DebugExporter, DebugExporterOptions, FileExporter, FileExporterOptions,
     GrpcExporterOptions, HttpExporterOptions,
 };
-use sluice_payload::Signal;
+use sluice_payload::{Signal, Tenants};
 use sluice_pipeline::{Batch, Export, Exporter, RetrySettings, Verdict};
 use sluice_telemetry::Registry;
 
@@ -22,6 +22,7 @@ pub(super) fn build(
     exporter: &settings::Exporter,
     settings: &Settings,
     egress: &client::EgressPool,
+    #[cfg_attr(not(feature = "remote-write"), expect(unused_variables))] tenants: &Tenants,
     registry: &Registry,
 ) -> Result<Arc<dyn Exporter>, String> {
     match exporter {
@@ -53,7 +54,7 @@ pub(super) fn build(
         }
         #[cfg(feature = "remote-write")]
         settings::Exporter::RemoteWrite(exporter) => {
-            super::remote_write::exporter(&id.to_string(), exporter, settings, egress, registry)
+            super::remote_write::exporter(&id.to_string(), exporter, settings, egress, tenants, registry)
         }
         // The catalogue has no such component then.
         #[cfg(not(feature = "remote-write"))]

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use sluice_aws::{Signer, SignerSettings};
 use sluice_client as client;
 use sluice_journal::{Disk, SyncPolicy, directory_of, escape};
+use sluice_payload::Tenants;
 use sluice_pipeline::Exporter;
 use sluice_relabel::Rules;
 use sluice_remote_write::{
     EncoderSettings, Format, Mapping, Promote, ReceiverSettings, RemoteWriteExporter,
-    RemoteWriteExporterOptions, Strategy, TotalsFile,
+    RemoteWriteExporterOptions, Strategy, TenantHeader, TotalsFile,
 };
 use sluice_server::{BodyLimits, ConnectionSettings, ServerTls, Shedder, Tenancy};
 use sluice_telemetry::Registry;
@@ -64,6 +65,7 @@ pub(super) fn exporter(
     exporter: &settings::RemoteWriteExporter,
     settings: &Settings,
     egress: &client::EgressPool,
+    tenants: &Tenants,
     registry: &Registry,
 ) -> Result<Arc<dyn Exporter>, String> {
     let lanes = exporter.remote_write_queue.num_consumers;
@@ -76,6 +78,11 @@ pub(super) fn exporter(
             .collect(),
         tls: client_tls(&exporter.tls),
         headers: headers(&exporter.headers, None),
+        tenant_header: exporter.tenant_header.as_ref().map(|name| TenantHeader {
+            name: name.clone(),
+            default: exporter.default_tenant.clone(),
+            tenants: tenants.clone(),
+        }),
         auth: credentials(exporter.auth.as_ref(), settings)?,
         signer: signer(exporter.auth.as_ref(), settings)?,
         egress: egress.clone(),

@@ -273,6 +273,7 @@ pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: 
     settings.memory_check_interval = intervals.filter(|interval| !interval.is_zero()).min();
     check_authenticators(settings, root, report);
     check_identities(settings, root, report);
+    warn_unnamed_tenants(settings, root, report);
     check_storages(settings, root, report);
     check_addresses(settings, root, report);
 }
@@ -585,6 +586,29 @@ fn check_identities(settings: &Settings, root: &Node, report: &mut Report) {
                 );
                 report.error(place(root, &path), message);
             }
+        }
+    }
+}
+
+/// `tenant_header` means something only where receivers tell tenants apart.
+fn warn_unnamed_tenants(settings: &Settings, root: &Node, report: &mut Report) {
+    if settings
+        .receivers
+        .values()
+        .any(|receiver| receiver.tenant().is_some())
+    {
+        return;
+    }
+    for (id, exporter) in &settings.exporters {
+        if let Exporter::RemoteWrite(exporter) = exporter
+            && exporter.tenant_header.is_some()
+        {
+            let path = ["exporters", &id.to_string(), "tenant_header"];
+            let message = format!(
+                "no receiver tells tenants apart, so all data is {}'s; set the receivers' tenant",
+                exporter.default_tenant
+            );
+            report.warn(place(root, &path), format!("{}: {message}", path.join(".")));
         }
     }
 }

@@ -32,10 +32,15 @@ pub enum Receiver {
 impl Receiver {
     /// Whether the tenants of this receiver have shares of the memory budget.
     pub fn has_shares(&self) -> bool {
+        self.tenant().is_some()
+    }
+
+    /// Whose requests are, if it tells tenants apart.
+    pub(super) fn tenant(&self) -> Option<&TenantFrom> {
         match self {
-            Self::Otlp(otlp) => otlp.tenant.is_some(),
-            Self::RemoteWrite(receiver) => receiver.tenant.is_some(),
-            Self::Nop => false,
+            Self::Otlp(otlp) => otlp.tenant.as_ref(),
+            Self::RemoteWrite(receiver) => receiver.tenant.as_ref(),
+            Self::Nop => None,
         }
     }
 }

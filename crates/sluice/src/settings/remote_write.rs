@@ -12,7 +12,7 @@ use super::network::{Auth, ClientTls, Headers, ListenAddress, ServerTls, check_e
 use super::queue::{Retry, SendingQueue};
 use super::receivers::DEFAULT_MAX_REQUEST_BYTES;
 use super::scope::Scope;
-use super::tenant::TenantFrom;
+use super::tenant::{TenantFrom, check_tenant_header};
 
 /// The `prometheusremotewrite` exporter.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -26,6 +26,10 @@ pub struct RemoteWriteExporter {
     pub tls: ClientTls,
     /// Headers of every request; those of the protocol cannot be changed.
     pub headers: Headers,
+    /// The header that says whose the data is; a request is of one tenant then. Our own key.
+    pub tenant_header: Option<String>,
+    /// What it says of data that names no tenant. Our own key.
+    pub default_tenant: String,
     /// The extension that signs requests.
     pub auth: Option<Auth>,
     /// How long one attempt may take; absent: 30s. Zero: as long as it likes.
@@ -91,6 +95,9 @@ impl Default for RemoteWriteExporter {
             shard_endpoints: Vec::new(),
             tls: ClientTls::default(),
             headers: Headers::default(),
+            tenant_header: None,
+            // As in the ledger.
+            default_tenant: "default".to_owned(),
             auth: None,
             // Prometheus's remote_timeout.
             timeout: Duration::from_secs(30),
@@ -252,6 +259,8 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
     }
     exporter.tls.check(&mut scope, &["tls"]);
     exporter.headers.check(&mut scope, &["headers"]);
+    let name = exporter.tenant_header.as_deref();
+    check_tenant_header(&mut scope, name, &exporter.default_tenant, &exporter.headers);
     exporter.retry_on_failure.check(&mut scope);
     check_queue(&mut exporter, &mut scope);
     check_names(&mut exporter, &mut scope);

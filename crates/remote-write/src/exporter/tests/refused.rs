@@ -2,11 +2,13 @@
 
 use super::*;
 
-/// Scenario: one series among 10,000 is refused with 400, wherever it stands.
-/// Guarantees: exactly that one is missing and counted, for at most 2 log2(n) + 1 requests more than the one.
+/// Scenario: one series among 21 is refused with 400, at each place; one among 10,000 at some, those that take longest among them (`search.rs` has all).
+/// Guarantees: exactly that one is missing and counted, for at most 7 or 20 requests more than the one: 1.44 log2(n) + 2.
 #[tokio::test]
 async fn one_bad_series_costs_itself() {
-    for bad in [0, 4_711, 9_999] {
+    let few = (0..21).map(|bad| (21, bad, 7));
+    let many = [0, 1, 4_711, 6_180, 9_999].map(|bad| (10_000, bad, 20));
+    for (series, bad, most) in few.chain(many) {
         let poison = bad.to_string();
         let (url, seen) =
             destination(
@@ -19,15 +21,15 @@ async fn one_bad_series_costs_itself() {
         let exporter = exporter(&url, 1);
         has_taken(&exporter).await;
         assert_eq!(
-            in_part(exporter.export(&batch(0..10_000, 1.0)).await),
+            in_part(exporter.export(&batch(0..series, 1.0)).await),
             delivered(1)
         );
         let taken = seen.taken.lock();
-        assert_eq!(taken.len(), 1 + 9_999);
+        assert_eq!(taken.len(), 1 + series - 1);
         assert!(!taken.contains_key(&bad.to_string()));
         assert!(taken.values().all(|values| values.len() == 1));
         let extra = seen.requests.load(Ordering::SeqCst) - 2;
-        assert!(extra <= 2 * 14 + 1, "{extra} for {bad}");
+        assert!(extra <= most, "{extra} for {bad} of {series}");
         assert_eq!(exporter.0.metrics.refused_series.get(), 1);
     }
 }
@@ -136,6 +138,40 @@ async fn what_was_refused_before_anything_was_taken_is_sent_again() {
             assert_eq!(taken.len(), series);
             assert!(taken.values().all(|values| *values == [1.0]));
         }
+    }
+}
+
+/// Scenario: two or ten of 10,000 series in one lane are refused; beside one that is refused the first time, or twice, and then taken.
+/// Guarantees: those are missing and counted, and no other, each once for no more than it costs alone; the strange one is taken.
+#[tokio::test]
+async fn several_bad_series_cost_themselves() {
+    for (bad, refusals) in [(2, 0), (10, 0), (0, 1), (1, 2), (10, 2)] {
+        let asked_for = AtomicUsize::new(0);
+        let (url, seen) = destination(move |_, samples| {
+            let is_bad = |n: usize| n % 1_000 == 618 && n / 1_000 < bad;
+            let is_strange = samples.iter().any(|(n, _)| n == "5000")
+                && asked_for.fetch_add(1, Ordering::SeqCst) < refusals;
+            match is_strange || samples.iter().any(|(n, _)| is_bad(n.parse().unwrap())) {
+                true => REFUSED,
+                false => TAKEN,
+            }
+        })
+        .await;
+        let exporter = exporter(&url, 1);
+        has_taken(&exporter).await;
+        let verdict = exporter.export(&batch(0..10_000, 1.0)).await;
+        match bad {
+            0 => assert_eq!(verdict, delivered(0)),
+            _ => assert_eq!(in_part(verdict), delivered(bad as u64)),
+        }
+        let taken = seen.taken.lock();
+        assert_eq!(taken.len(), 1 + 10_000 - bad);
+        assert!(taken.contains_key("5000") && taken.values().all(|values| values.len() == 1));
+        let extra = seen.requests.load(Ordering::SeqCst) - 2;
+        assert!(
+            extra <= 20 * (bad + usize::from(refusals > 0)),
+            "{extra} for {bad}"
+        );
     }
 }
 
