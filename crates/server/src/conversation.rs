@@ -3,11 +3,12 @@
 //! A connection on which nothing goes on holds nothing but its socket: until its first byte has come, and again
 //! [`PARK_AFTER`] its last request over HTTP/1.1. hyper keeps the buffer that a connection's largest body needed for as long as the
 //! connection lives; a thousand agents that each send 110 KB every ten seconds held 85 MiB that no permit accounted
-//! for, and hold 37 (docs/decisions.md).
+//! for, and hold 37 (docs/decisions.md). hyper's connection is on the heap for the same reason: in the task, its ten kilobytes would be
+//! there for as long as the socket.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -131,17 +132,17 @@ pub(crate) async fn converse<IO, S>(
         return;
     };
     if is_h2 {
-        let connection = pin!(h2(settings).serve_connection(TokioIo::new(socket), service));
-        conversation.attend(connection).await;
+        let mut connection = Box::pin(h2(settings).serve_connection(TokioIo::new(socket), service));
+        conversation.attend(connection.as_mut()).await;
         return;
     }
     let h1 = h1();
     loop {
-        let mut connection = h1.serve_connection(TokioIo::new(socket), service.clone());
-        if conversation.attend(Pin::new(&mut connection)).await == End::Closed {
+        let mut connection = Box::new(h1.serve_connection(TokioIo::new(socket), service.clone()));
+        if conversation.attend(Pin::new(&mut *connection)).await == End::Closed {
             return;
         }
-        socket = take_back(connection);
+        socket = take_back(*connection);
         if !conversation.next_byte(&mut socket).await {
             // With TLS that is more than closing it.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, socket.shutdown()).await;
