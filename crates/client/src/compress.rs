@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use flate2::{Compress, FlushCompress, Status};
-use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use zstd::zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer, ResetDirective};
 
 use crate::{EgressPermit, Slices};
+use pool::Pool;
+
+mod pool;
 
 /// How a request body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -197,32 +199,12 @@ pub async fn compress_slices(
     Ok(permit.keep(out))
 }
 
-/// Contexts kept between bodies.
-struct Pool<T>(Mutex<Vec<T>>);
-
-impl<T> Pool<T> {
-    /// Contexts kept when nobody compresses: more than this many at once on this many cores would
-    /// only wait for each other.
-    const KEPT: usize = 4;
-
-    const fn new() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-
-    /// A kept context that satisfies `fits`.
-    fn take(&self, fits: impl Fn(&T) -> bool) -> Option<T> {
-        let mut kept = self.0.lock();
-        let at = kept.iter().rposition(fits)?;
-        Some(kept.swap_remove(at))
-    }
-
-    fn put(&self, context: T) {
-        let mut kept = self.0.lock();
-        if kept.len() >= Self::KEPT {
-            kept.swap_remove(0);
-        }
-        kept.push(context);
-    }
+/// Drops the contexts that are kept between bodies; the next bodies make new ones.
+pub fn give_back_contexts() {
+    ZSTD_CONTEXTS.give_back();
+    SNAPPY_CONTEXTS.give_back();
+    GZIP.contexts.give_back();
+    DEFLATE.contexts.give_back();
 }
 
 /// How large the output of the last bodies was, in 1/1024 of the input: a moving average, and a

@@ -26,7 +26,9 @@ mod tls;
 pub use answer::{Answer, MAX_ANSWER_BYTES};
 pub use auth::{Auth, Credentials};
 pub use client::{AGENT, Client, ClientSettings, Protocol};
-pub use compress::{Compression, UnknownCompression, compress, compress_slices, expected_bytes};
+pub use compress::{
+    Compression, UnknownCompression, compress, compress_slices, expected_bytes, give_back_contexts,
+};
 pub use connect::ConnectSettings;
 pub use destination::{Destination, InvalidEndpoint};
 pub use egress::{Egress, EgressPermit, EgressPool};

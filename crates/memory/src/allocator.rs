@@ -46,6 +46,13 @@ fn prepare_c_allocator() -> Result<(), String> {
     }
 }
 
+#[cfg(target_env = "gnu")]
+#[allow(unsafe_code, reason = "glibc is called through C")]
+fn trim_c_allocator() {
+    // SAFETY: `malloc_trim` takes a number and may be called at any time by any thread.
+    unsafe { libc::malloc_trim(0) };
+}
+
 /// How long freed large buffers stay while there is room for them: as long as one that is used every second needs.
 const LARGE_DECAY_MS: isize = 1000;
 
@@ -141,11 +148,24 @@ impl Allocator {
         }
     }
 
-    /// The call that gives all free pages back. It takes as long as the kernel needs for them: not for a reactor.
+    /// The call that gives all free pages back, the C allocator's too. It takes as long as the kernel needs for them: not for a reactor.
     pub fn purging(&self) -> impl FnOnce() + Send + 'static {
         let purge = self.purge;
-        move || call(&purge)
+        move || {
+            call(&purge);
+            #[cfg(target_env = "gnu")]
+            trim_c_allocator();
+        }
     }
+}
+
+/// Empties this thread's cache of free blocks: what lies there keeps its pages from being free.
+#[allow(unsafe_code, reason = "jemalloc is called through C")]
+pub(crate) fn flush_thread_cache() {
+    use std::ptr::null_mut;
+    let name = c"thread.tcache.flush";
+    // SAFETY: the name ends with a zero; null pointers and a length of zero are what this call demands.
+    unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
 }
 
 /// The number of the arena of large allocations: it comes after those that threads share (`huge_arena_ind` in jemalloc's
@@ -218,6 +238,26 @@ mod tests {
             purged.resident <= during.resident - BYTES as u64 / 2,
             "{purged:?}"
         );
+    }
+
+    /// Scenario: a thread allocates and frees blocks of many sizes, as many as its cache holds, and then empties the cache.
+    /// Guarantees: what lay in the cache counts as allocated, and does not any more.
+    #[test]
+    fn an_emptied_cache_holds_nothing() {
+        const CACHED: u64 = 512 << 10;
+        let _alone = ONE_AT_A_TIME.lock();
+        let allocator = Allocator::new().unwrap();
+        flush_thread_cache();
+        let before = allocator.figures().unwrap().allocated;
+        for bytes in [1 << 10, 2 << 10, 4 << 10, 8 << 10, 14 << 10, 28 << 10] {
+            let blocks: Vec<_> = (0..200).map(|_| vec![1u8; bytes]).collect();
+            drop(std::hint::black_box(blocks));
+        }
+        let cached = allocator.figures().unwrap().allocated;
+        flush_thread_cache();
+        let flushed = allocator.figures().unwrap().allocated;
+        assert!(cached > before + CACHED, "{before} {cached} {flushed}");
+        assert!(flushed < before + CACHED / 2, "{before} {cached} {flushed}");
     }
 
     /// Scenario: 64 MiB are allocated, written and freed while large buffers may stay; then they may not.

@@ -8,12 +8,14 @@ use sluice_telemetry::Registry;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::allocator::{Allocator, Figures};
+use crate::allocator::{Allocator, Figures, flush_thread_cache};
 use crate::cgroup::Cgroup;
 use crate::controller::{Charged, Controller, Decision, Readings};
 use crate::limit::{Machine, Plan};
 use crate::process::{self, Pressure};
+use crate::quiet::{Quiet, Step};
 use crate::report::{Latest, Report};
+use crate::workers;
 
 /// How often memory is read while anything goes on and there is little room, if nothing else is asked for.
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(100);
@@ -44,6 +46,8 @@ trait Source: Send + 'static {
     fn read(&mut self) -> (Readings, Latest);
     /// Gives the allocator's free pages back, without holding up the caller.
     fn purge(&mut self);
+    /// Has the threads give back what they keep for the next request, without holding up the caller.
+    fn give_back(&mut self);
     /// Whether freed large buffers may stay.
     fn keep_large(&mut self, keep: bool);
 }
@@ -54,6 +58,7 @@ struct Process {
     allocator: Option<Allocator>,
     cgroups: Vec<Cgroup>,
     pressure_file: PathBuf,
+    give_back: fn(),
 }
 
 fn read_file(path: &Path) -> Option<String> {
@@ -61,7 +66,7 @@ fn read_file(path: &Path) -> Option<String> {
 }
 
 impl Process {
-    fn new(machine: &Machine) -> Self {
+    fn new(machine: &Machine, give_back: fn()) -> Self {
         let allocator = Allocator::new();
         if let Err(error) = &allocator {
             tracing::warn!(%error, "the allocator has no figures; the memory budget follows the kernel's alone");
@@ -75,6 +80,7 @@ impl Process {
             allocator: allocator.ok(),
             cgroups: machine.cgroups.clone(),
             pressure_file,
+            give_back,
         }
     }
 }
@@ -116,6 +122,16 @@ impl Source for Process {
         }
     }
 
+    fn give_back(&mut self) {
+        let give_back = self.give_back;
+        let work = move || {
+            give_back();
+            flush_thread_cache();
+        };
+        // Nor is theirs.
+        drop(workers::each(work, workers::MEETING));
+    }
+
     fn keep_large(&mut self, keep: bool) {
         let Some(Err(error)) = self
             .allocator
@@ -134,6 +150,7 @@ pub struct Sampler {
     plan: Plan,
     machine: Machine,
     asked: Option<Duration>,
+    give_back: fn(),
     report: Report,
 }
 
@@ -150,19 +167,27 @@ impl Drop for Sampling {
 
 impl Sampler {
     /// A sampler for `plan` on `machine`, whose figures `registry` shows. While anything goes on it reads every `interval`, but
-    /// never less often than [`DEFAULT_INTERVAL`]; without an interval, as often as the room that is left asks for.
-    pub fn new(plan: Plan, machine: Machine, interval: Option<Duration>, registry: &Registry) -> Self {
+    /// never less often than [`DEFAULT_INTERVAL`]; without an interval, as often as the room that is left asks for. When nothing has moved for a
+    /// while, each worker of the runtime is to `give_back` what is kept for the next request.
+    pub fn new(
+        plan: Plan,
+        machine: Machine,
+        interval: Option<Duration>,
+        give_back: fn(),
+        registry: &Registry,
+    ) -> Self {
         Self {
             plan,
             machine,
             asked: interval.map(|asked| asked.clamp(LEAST_INTERVAL, DEFAULT_INTERVAL)),
+            give_back,
             report: Report::new(registry, plan),
         }
     }
 
     /// Starts sampling for `budget`, which was made with the plan's ceiling.
     pub fn start(self, budget: Budget) -> Sampling {
-        let source = Process::new(&self.machine);
+        let source = Process::new(&self.machine, self.give_back);
         let cgroup = self.machine.tightest().map(|cgroup| cgroup.dir.display());
         tracing::info!(
             limit_mib = self.plan.limit >> 20,
@@ -179,17 +204,25 @@ impl Sampler {
         // What it was at the last reading: bytes that came back to the budget so far, and resident ones.
         let mut last = None;
         let mut keeps_large = false;
+        let mut quiet = Quiet::new();
         let began = Instant::now();
         loop {
             // Before and after, and the larger: what is taken or given back meanwhile is not to look untracked.
             let before = budget.usage();
             let (mut readings, mut latest) = source.read();
             readings.permits = before.used.max(budget.usage().used);
-            let decision = controller.read(began.elapsed(), &readings);
+            let elapsed = began.elapsed();
+            let decision = controller.read(elapsed, &readings);
             latest.untracked = decision.untracked;
             *self.report.latest.lock() = latest;
             self.act(&budget, &decision, &readings, &mut told);
-            if decision.purge {
+            let has_moved =
+                readings.permits > 0 || last.is_some_and(|(released, _)| released != before.released);
+            let step = quiet.read(elapsed, has_moved);
+            if step == Some(Step::GiveBack) {
+                source.give_back();
+            }
+            if decision.purge || step == Some(Step::Purge) {
                 source.purge();
                 self.report.purges.add(1);
             }

@@ -244,13 +244,22 @@ const KEPT_CONTENT_BYTES: u64 = 4 << 20;
 
 thread_local! {
     /// One zstd context a thread: setting one up costs more than inflating a small body.
-    static ZSTD: RefCell<zstd_safe::DCtx<'static>> = RefCell::new(zstd_safe::DCtx::create());
+    static ZSTD: RefCell<Option<zstd_safe::DCtx<'static>>> = const { RefCell::new(None) };
+}
+
+/// Drops what this thread keeps for the next body.
+pub fn give_back_contexts() {
+    ZSTD.take();
+}
+
+fn with_context<T>(work: impl FnOnce(&mut zstd_safe::DCtx<'static>) -> T) -> T {
+    ZSTD.with_borrow_mut(|kept| work(kept.get_or_insert_with(zstd_safe::DCtx::create)))
 }
 
 /// One shot: the output is the window, so no window is allocated, however large it claims to be.
 fn inflate_sized_zstd(compressed: &[u8], size: u64) -> Result<Vec<u8>, InflateError> {
     let mut out: Vec<u8> = Vec::with_capacity(size as usize);
-    let result = ZSTD.with_borrow_mut(|context| context.decompress(&mut out, compressed));
+    let result = with_context(|context| context.decompress(&mut out, compressed));
     result.map_err(zstd_error)?;
     Ok(out)
 }
@@ -260,7 +269,7 @@ fn zstd_error(code: zstd_safe::ErrorCode) -> InflateError {
 }
 
 fn inflate_zstd<'a>(compressed: &[u8], content: Content<'a>) -> Result<Content<'a>, InflateError> {
-    ZSTD.with_borrow_mut(|context| {
+    with_context(|context| {
         let inflated = inflate_zstd_with(context, compressed, content);
         let written = match &inflated {
             Ok(content) => content.len(),

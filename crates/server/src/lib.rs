@@ -27,7 +27,7 @@ pub use body::{BodyLimits, Coding, Compressed, Received, aside, collect_framed, 
 pub use connection::{ConnectionSettings, Listener, Peer, Serve};
 pub use endpoint::{BindError, bind};
 pub use head::{HeadFault, check_head};
-pub use inflate::{InflateError, counted_size, inflate, inflated_size, is_portable};
+pub use inflate::{InflateError, counted_size, give_back_contexts, inflate, inflated_size, is_portable};
 pub use intake_gate::{Gate, Visit, WAITING_PART};
 pub use refusal::Refusal;
 pub use reply::ReplyBody;

@@ -125,7 +125,8 @@ impl Gateway {
         open_files.take_from(&mut plan);
         let budget = Budget::new(plan.ceiling);
         let egress = EgressPool::new(plan.egress);
-        let sampler = Sampler::new(plan, machine, settings.memory_check_interval, &registry);
+        let interval = settings.memory_check_interval;
+        let sampler = Sampler::new(plan, machine, interval, give_back_contexts, &registry);
         let seed = u64::from(std::process::id());
         let gate = Gate::new(budget.clone(), ADMISSION_WAIT, &registry, seed);
         if settings.receivers.values().any(Receiver::has_shares) {
@@ -477,6 +478,12 @@ impl Gateway {
         let _ = self.stop_pages.send(true);
         Stopped { lines, left, kept }
     }
+}
+
+/// What codecs keep for the next body.
+fn give_back_contexts() {
+    sluice_client::give_back_contexts();
+    sluice_server::give_back_contexts();
 }
 
 fn cursor_spec(settings: &Settings, pipeline: &Pipeline, id: &ComponentId, budget: &Budget) -> CursorSpec {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::*;
 use crate::limit::MemoryLimit;
+use crate::quiet::{HANDING_OVER, QUIET};
 
 const MIB: u64 = 1 << 20;
 
@@ -15,6 +16,7 @@ struct World {
     beside: Arc<AtomicU64>,
     free: Arc<AtomicU64>,
     purges: Arc<AtomicU32>,
+    given_back: Arc<AtomicU32>,
     reads: Arc<AtomicU32>,
     keeps_large: Arc<AtomicBool>,
     /// How much resident memory moves from one reading to the next.
@@ -40,6 +42,10 @@ impl Source for World {
     fn purge(&mut self) {
         self.purges.fetch_add(1, Ordering::Relaxed);
         self.free.store(0, Ordering::Relaxed);
+    }
+
+    fn give_back(&mut self) {
+        self.given_back.fetch_add(1, Ordering::Relaxed);
     }
 
     fn keep_large(&mut self, keep: bool) {
@@ -75,7 +81,7 @@ impl Rig {
             ..World::default()
         };
         let registry = Registry::default();
-        let sampler = Sampler::new(plan, machine, interval, &registry);
+        let sampler = Sampler::new(plan, machine, interval, || (), &registry);
         let sampling = Sampling(tokio::spawn(sampler.run(budget.clone(), world.clone())));
         Self {
             world,
@@ -130,6 +136,32 @@ async fn free_pages_go_back() {
     assert_eq!(rig.budget.usage().capacity, 200 * MIB);
 }
 
+/// Scenario: a request every five seconds for a minute; one that holds memory for a minute; then nothing for ten minutes.
+/// Guarantees: nothing is given back while requests come or one holds anything; then what is kept, once, and free pages after it, once.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_gateway_gives_back_once() {
+    let rig = Rig::start(None);
+    let counts = || {
+        let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
+        (load(&rig.world.given_back), load(&rig.world.purges))
+    };
+    for _ in 0..12 {
+        drop(rig.budget.try_reserve(MIB).unwrap());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    let held = rig.budget.try_reserve(MIB).unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(counts(), (0, 0));
+    drop(held);
+    tokio::time::sleep(QUIET + Duration::from_millis(500)).await;
+    assert_eq!(counts(), (1, 0));
+    tokio::time::sleep(HANDING_OVER + Duration::from_millis(500)).await;
+    assert_eq!(counts(), (1, 1));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(counts(), (1, 1));
+    assert_eq!(rig.metric("sluice_memory_purges_total"), 1);
+}
+
 /// Scenario: a `check_interval` of 20 ms, of nothing at all, of a second, none, while memory moves; then the sampler is dropped.
 /// Guarantees: ten readings a second at least, a hundred at most; none after the drop.
 #[tokio::test(start_paused = true)]
@@ -158,8 +190,8 @@ async fn the_process_itself_has_figures() {
     let machine = Machine::detect();
     let registry = Registry::default();
     let plan = Plan::new(None, &machine, 8);
-    let sampler = Sampler::new(plan, machine.clone(), None, &registry);
-    let (readings, latest) = Process::new(&machine).read();
+    let sampler = Sampler::new(plan, machine.clone(), None, || (), &registry);
+    let (readings, latest) = Process::new(&machine, || ()).read();
     *sampler.report.latest.lock() = latest;
     assert!(readings.rss > MIB && readings.active > 0, "{readings:?}");
     assert!(latest.allocator.unwrap().allocated > 0);

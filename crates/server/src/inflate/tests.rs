@@ -58,6 +58,25 @@ fn portable_frames() {
     assert!(!is_portable(Encoding::Snappy, b"x"));
 }
 
+/// What this thread keeps.
+fn kept_bytes() -> usize {
+    ZSTD.with_borrow(|context| context.as_ref().map_or(0, zstd_safe::DCtx::sizeof))
+}
+
+/// Scenario: a body is inflated; the thread gives back what it keeps; another body.
+/// Guarantees: nothing is kept before the first body and after giving back, and the next is inflated as the first.
+#[test]
+fn what_is_given_back_is_made_anew() {
+    let body = zstd_unsized(&text());
+    assert_eq!(kept_bytes(), 0);
+    for _ in 0..2 {
+        assert_eq!(inflate(Encoding::Zstd, &body, 1 << 20, 1 << 20), Ok(text()));
+        assert!(kept_bytes() > 0);
+        give_back_contexts();
+        assert_eq!(kept_bytes(), 0);
+    }
+}
+
 /// Scenario: a body of unknown size with the largest window, of little content, twice; of 5 MiB; of little content, cut short; and one with a
 /// small window.
 /// Guarantees: the context stays where little was written into its window; no thread keeps a window that was filled, or of a body that
@@ -73,7 +92,7 @@ fn windows_are_not_kept() {
     let after = |body: &[u8], is_whole| {
         let inflated = inflate(Encoding::Zstd, body, 1 << 20, 8 << 20);
         assert_eq!(inflated.is_ok(), is_whole);
-        ZSTD.with_borrow(zstd_safe::DCtx::sizeof)
+        kept_bytes()
     };
     let little = with_window(MAX_ZSTD_WINDOW_LOG, &text());
     let much = with_window(MAX_ZSTD_WINDOW_LOG, &text().repeat(27)[..5 << 20]);
