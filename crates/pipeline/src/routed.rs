@@ -66,7 +66,8 @@ pub trait Owner: std::fmt::Debug + Send + Sync {
     fn others_work(&self) -> bool;
 
     /// When this endpoint last took a batch, or a part of it: that others are served says nothing about one that it does not take.
-    fn delivered(&self) -> Option<Instant>;
+    /// `of_all`: when any batch of the exporter was taken, which is the answer where there is one destination.
+    fn delivered(&self, of_all: Option<Instant>) -> Option<Instant>;
 
     /// The endpoint refused a payload for good; `new`: not one that it was told of before.
     fn payload_refused(&self, new: bool) -> Blame;
@@ -299,7 +300,7 @@ impl Owner for Nowhere {
         false
     }
 
-    fn delivered(&self) -> Option<Instant> {
+    fn delivered(&self, _: Option<Instant>) -> Option<Instant> {
         None
     }
 
@@ -350,7 +351,7 @@ impl Owner for Endpoint {
         self.endpoints.ring.lock().others_work(self.id)
     }
 
-    fn delivered(&self) -> Option<Instant> {
+    fn delivered(&self, _: Option<Instant>) -> Option<Instant> {
         self.endpoints.ring.lock().took_at(self.id)
     }
 

@@ -45,6 +45,10 @@ impl Owner for OfTenant {
         false
     }
 
+    fn delivered(&self, of_all: Option<Instant>) -> Option<Instant> {
+        of_all
+    }
+
     fn payload_refused(&self, _: bool) -> Blame {
         Blame::Payload
     }

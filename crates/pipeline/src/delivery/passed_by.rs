@@ -35,9 +35,10 @@ impl Delivery {
     /// A batch was not taken, once more; it is tried until `ends`, or for ever. Says so, once, where others have passed it by often.
     pub(super) fn note_failure(&self, tracked: &mut Tracked, reason: &str, ends: Option<Duration>) {
         // Of several endpoints with keys of their own, what the others take says nothing about a batch of this one.
+        let of_all = *self.delivered.lock();
         let delivered = match &tracked.to {
-            Some(owner) => owner.delivered(),
-            None => *self.delivered.lock(),
+            Some(owner) => owner.delivered(of_all),
+            None => of_all,
         };
         if !tracked.tries.fails(Instant::now(), delivered) {
             return;
