@@ -3,13 +3,8 @@
 //! A connection on which nothing goes on holds nothing but its socket: until its first byte has come, and again
 //! [`PARK_AFTER`] its last request over HTTP/1.1. hyper keeps the buffer that a connection's largest body needed for as long as the
 //! connection lives; a thousand agents that each send 110 KB every ten seconds held 85 MiB that no permit accounted
-<<<<<<< HEAD
-//! for, and hold 37 (docs/decisions.md). hyper's connection is on the heap for the same reason: in the task, its ten kilobytes would be
-//! there for as long as the socket.
-=======
 //! for, and hold 37 (docs/decisions.md). hyper's connection is on the heap for the same reason: in the task,
 //! it would be there for as long as the socket.
->>>>>>> admrss
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -143,16 +138,11 @@ pub(crate) async fn converse<IO, S>(
         return;
     };
     if is_h2 {
-<<<<<<< HEAD
         let streams = Streams::default();
         let connection =
             Box::pin(h2(settings, streams.clone()).serve_connection(TokioIo::new(socket), service));
         let mut connection = WithStream::new(connection, streams);
         conversation.attend(Pin::new(&mut connection)).await;
-=======
-        let mut connection = Box::pin(h2(settings).serve_connection(TokioIo::new(socket), service));
-        conversation.attend(connection.as_mut()).await;
->>>>>>> admrss
         return;
     }
     let h1 = h1();

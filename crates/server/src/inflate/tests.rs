@@ -74,11 +74,7 @@ fn portable_frames() {
 
 /// What this thread keeps.
 fn kept_bytes() -> usize {
-<<<<<<< HEAD
     CONTEXT.with_borrow(|context| context.as_ref().map_or(0, zstd_safe::DCtx::sizeof))
-=======
-    ZSTD.with_borrow(|context| context.as_ref().map_or(0, zstd_safe::DCtx::sizeof))
->>>>>>> admrss
 }
 
 /// Scenario: a body is inflated; the thread gives back what it keeps; another body.
