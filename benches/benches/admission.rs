@@ -286,7 +286,7 @@ fn layer(c: &mut Criterion<CpuTime>) {
     let permits = move |_: &http::Request<()>| {
         budget.try_reserve(REQUEST_BYTES).ok_or(Refusal {
             reason: Reason::NoRoom,
-            retry_after: Duration::from_secs(1),
+            retry_after: Some(Duration::from_secs(1)),
         })
     };
     let layer = GuardLayer::new(
