@@ -717,8 +717,11 @@ async fn a_batch_that_is_forbidden_does_not_hold_the_others_for_ever() {
 struct ByTenant {
     of: Option<TenantId>,
     prepared: Arc<Mutex<Vec<Option<TenantId>>>>,
-    sent: Arc<Mutex<Vec<(Option<TenantId>, u64)>>>,
+    sent: Arc<Mutex<Vec<SentItems>>>,
 }
+
+/// Of whom, and how many.
+type SentItems = (Option<TenantId>, u64);
 
 impl Exporter for ByTenant {
     fn export<'a>(&'a self, batch: &'a Batch) -> Export<'a> {
