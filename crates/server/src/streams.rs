@@ -125,7 +125,7 @@ mod tests {
     fn connection(
         executor: &Streams,
         streams: Vec<Stream>,
-    ) -> (impl Future<Output = ()> + Unpin, oneshot::Sender<()>) {
+    ) -> (impl Future<Output = ()> + Unpin + use<>, oneshot::Sender<()>) {
         let (end, mut ended) = oneshot::channel();
         let executor = executor.clone();
         let mut streams = Some(streams);
