@@ -629,12 +629,15 @@ async fn what_an_exporter_does_not_read_is_given_up() {
     assert!(account.balanced());
 }
 
+/// Whose items were sent, and how many.
+type SentItems = (Option<TenantId>, u64);
+
 /// Sends through one of its own for each tenant, and remembers whose batches were prepared, and whose items sent.
 #[derive(Clone, Default)]
 struct ByTenant {
     of: Option<TenantId>,
     prepared: Arc<Mutex<Vec<Option<TenantId>>>>,
-    sent: Arc<Mutex<Vec<(Option<TenantId>, u64)>>>,
+    sent: Arc<Mutex<Vec<SentItems>>>,
 }
 
 impl Exporter for ByTenant {
