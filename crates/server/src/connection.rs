@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,16 +142,7 @@ impl Listener {
                 let tls = tls.as_ref().map(|tls| TlsAcceptor::from(tls.load_full()));
                 tokio::spawn(async move {
                     let peer = Peer { address };
-                    match tls {
-                        None => converse(stream, service, peer, &settings, stop).await,
-                        Some(tls) => {
-                            match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
-                                Ok(Ok(stream)) => converse(stream, service, peer, &settings, stop).await,
-                                Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
-                                Err(_) => tracing::debug!(%address, "TLS handshake timed out"),
-                            }
-                        }
-                    }
+                    attend(tls, stream, service, peer, &settings, stop).await;
                     drop(place);
                 });
             }
@@ -159,6 +151,40 @@ impl Listener {
             let _ = places.acquire_many(settings.max_connections as u32).await;
         })
     }
+}
+
+/// Serves a connection, with or without TLS.
+async fn attend<S: Serve>(
+    tls: Option<TlsAcceptor>,
+    stream: TcpStream,
+    service: S,
+    peer: Peer,
+    settings: &ConnectionSettings,
+    stop: watch::Receiver<bool>,
+) {
+    match tls {
+        None => converse(stream, service, peer, settings, stop).await,
+        Some(tls) => converse_encrypted(tls, stream, service, peer, settings, stop).await,
+    }
+}
+
+/// [`converse`] behind a handshake. On the heap: what TLS needs would be in the task of every connection, in those without TLS too.
+fn converse_encrypted<'a, S: Serve>(
+    tls: TlsAcceptor,
+    stream: TcpStream,
+    service: S,
+    peer: Peer,
+    settings: &'a ConnectionSettings,
+    stop: watch::Receiver<bool>,
+) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    let address = peer.address;
+    Box::pin(async move {
+        match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+            Ok(Ok(stream)) => converse(stream, service, peer, settings, stop).await,
+            Ok(Err(error)) => tracing::debug!(%address, %error, "TLS handshake failed"),
+            Err(_) => tracing::debug!(%address, "TLS handshake timed out"),
+        }
+    })
 }
 
 async fn accept(
@@ -177,5 +203,39 @@ async fn accept(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[derive(Clone)]
+    struct Silent;
+
+    impl Serve for Silent {
+        async fn serve(&self, _: Request<Incoming>, _: Peer) -> Response<ReplyBody> {
+            Response::new(ReplyBody::empty())
+        }
+    }
+
+    /// What a connection without a request may take as a task: timers, what it is told by, what it keeps count in. What hyper and TLS need is
+    /// several times that.
+    const WAITING_BYTES: usize = 2 << 10;
+
+    /// Scenario: the task of a connection, before it is begun.
+    /// Guarantees: nothing of hyper's is in it and nothing of TLS, which connections that wait for their first byte would hold.
+    #[tokio::test]
+    async fn a_waiting_connection_is_small() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (_stop, stopping) = watch::channel(false);
+        let settings = ConnectionSettings::default();
+        let task = attend(None, stream, Silent, Peer { address }, &settings, stopping);
+        let bytes = size_of_val(&task);
+        assert!(bytes <= WAITING_BYTES, "{bytes} bytes");
     }
 }

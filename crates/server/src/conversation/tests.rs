@@ -81,26 +81,6 @@ impl Client {
     }
 }
 
-/// What a connection without a request may take in its task, beside its stream: timers, what it is told by, what it keeps count in. With hyper's
-/// connection it is 2,704 bytes.
-const WAITING_BYTES: usize = 2 << 10;
-
-/// Scenario: the task of a connection, before it is begun.
-/// Guarantees: nothing of hyper's is in it, which would be held by connections that wait, too.
-#[test]
-fn a_waiting_connection_is_small() {
-    let (stream, _other) = tokio::io::duplex(1);
-    let stream_bytes = size_of_val(&stream);
-    let (_stop, stopping) = watch::channel(false);
-    let peer = Peer {
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
-    };
-    let settings = ConnectionSettings::default();
-    let task = converse(stream, Counting::default(), peer, &settings, stopping);
-    let bytes = size_of_val(&task) - stream_bytes;
-    assert!(bytes <= WAITING_BYTES, "{bytes} bytes");
-}
-
 async fn quiet() {
     tokio::time::sleep(PARK_AFTER * 2).await;
 }
