@@ -241,8 +241,9 @@ impl Peer {
             } else {
                 needs_scratch = text.contains("@SCRATCH@");
                 let target = out.join(format!("{}-{}.{extension}", self.name, works[0]));
-                std::fs::write(&target, values.put_into_file(&text))
-                    .map_err(|error| NoCommand::Failed(format!("cannot write {}: {error}", target.display())))?;
+                std::fs::write(&target, values.put_into_file(&text)).map_err(|error| {
+                    NoCommand::Failed(format!("cannot write {}: {error}", target.display()))
+                })?;
                 config = target.display().to_string();
             }
         }
