@@ -77,6 +77,10 @@ use work::{Stumbling, Work};
 /// Payloads that are laid out in one go, in bytes: long enough to be worth another thread, short enough to stop soon.
 const TURN_BYTES: usize = 4 << 20;
 
+/// Files that wait for the store, before the queue is left to wait: each has a task and a few kilobytes that no budget knows of, and with a
+/// directory for each tenant they may be small.
+const MAX_WAITING_FILES: usize = 10_000;
+
 /// How long uploads may take when the gateway stops and the queue is on disk: longer than a store that works needs for a
 /// file, and far shorter than the time orchestrators give.
 const LAST_UPLOADS: Duration = Duration::from_secs(5);
@@ -278,7 +282,8 @@ impl Delivery {
         while !closed {
             let deadline = self.layout.as_ref().and_then(|layout| layout.deadline());
             let inner = &self.shared.exporter.0;
-            let has_room = self.shared.spooled.load(Ordering::Acquire) < inner.options.max_spool_bytes;
+            let has_room = self.shared.spooled.load(Ordering::Acquire) < inner.options.max_spool_bytes
+                && self.shared.waiting.len() < MAX_WAITING_FILES;
             let work = tokio::select! {
                 entry = self.cursor.next(), if has_room => match entry {
                     Some(entry) => {

@@ -166,6 +166,10 @@ fn mistakes_are_told() {
             "azure.url: a signature does not belong in it",
         ),
         (
+            "azure: {url: \"https://acct.blob.core.windows.net/tables\", container: tables}",
+            "azure.url: is the URL of the account alone",
+        ),
+        (
             "azure: {account: acct, container: c, compression: gzip}",
             "azure.compression: the pages of Parquet files are zstd already",
         ),

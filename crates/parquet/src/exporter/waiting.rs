@@ -32,6 +32,11 @@ impl Waiting {
         self.0.lock().cut_at.remove(&place);
     }
 
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.0.lock().cut_at.len()
+    }
+
     /// When the oldest was cut.
     pub fn oldest(&self) -> Option<Instant> {
         self.0.lock().cut_at.values().min().copied()

@@ -65,6 +65,8 @@ impl Naming {
                 HeaderValue::from_str(name).unwrap_or_else(|_| HeaderValue::from_static("overflow"))
             }
         };
+        // Whom the destination cannot tell from nobody has nobody's totals: they are the same series.
+        let name = name.filter(|_| value != self.default);
         Tenant {
             header: (self.name.clone(), value),
             name,

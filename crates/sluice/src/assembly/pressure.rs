@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sluice_admission::{Budget, Origin, Priority, Signals, Tracker};
+use sluice_admission::{Budget, GuardSettings, Origin, Priority, Signals, Tracker, TrackerSettings};
 use sluice_journal::Journal;
 use sluice_payload::Tenants;
 use sluice_server::{Gate, LatencyFigures, ShedSettings, Shedder};
@@ -72,7 +72,13 @@ const EXPORT_LATENCY: LatencyFigures = LatencyFigures {
 
 /// Where the durations of an exporter's requests are kept.
 pub(super) fn tracker(admission: &Admission) -> Arc<Tracker> {
-    Arc::new(Tracker::new(&admission.guard.tracker))
+    // Attempts take seconds, whatever requests take: the range of a preset may end below the steps.
+    let percentiles = GuardSettings::default().tracker.percentiles;
+    let settings = TrackerSettings {
+        percentiles,
+        ..admission.guard.tracker
+    };
+    Arc::new(Tracker::new(&settings))
 }
 
 /// Gives tenants the weights in the memory budget that the configuration names.

@@ -83,6 +83,20 @@ async fn each_tenant_has_totals_of_its_own() {
     assert_eq!(seen.taken.lock()["0"], want);
 }
 
+/// Scenario: deltas of the same series of nobody, and of a tenant that is named as nobody is told to the destination.
+/// Guarantees: they have one total, for the destination has one series.
+#[tokio::test]
+async fn who_is_named_as_nobody_has_its_totals() {
+    let (url, seen) = destination(|_, _| TAKEN).await;
+    let (exporter, tenants) = naming(&url, |options| options.encoder.mapping.delta_to_cumulative = true);
+    let ids = [tenants.intern("anonymous"), TenantId::DEFAULT];
+    for (id, second) in ids.into_iter().zip([1, 2]) {
+        let sender = exporter.for_tenant(id).unwrap();
+        assert_eq!(sender.export(&deltas(0..1, second, 1.0)).await, delivered(0));
+    }
+    assert_eq!(seen.taken.lock()["0"], [1.0, 2.0]);
+}
+
 /// Scenario: header names and defaults that cannot name a tenant.
 /// Guarantees: each is refused at start, by name.
 #[test]

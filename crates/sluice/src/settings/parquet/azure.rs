@@ -103,15 +103,22 @@ impl Azure {
         if self.container.trim().is_empty() {
             scope.error(&[AT, "container"], "is required; name the container");
         }
-        if self.url.as_ref().is_some_and(|url| url.contains('?')) {
+        if self.account.is_empty() {
+            self.account = self.url.as_deref().and_then(account_of).unwrap_or_default();
+        }
+        // Taken away, so that nothing tells it on.
+        if self.url.take_if(|url| url.contains('?')).is_some() {
             scope.error(
                 &[AT, "url"],
                 "a signature does not belong in it; write auth: {type: sas_token, sas_token: SIGNATURE}",
             );
         }
         endpoint(&mut self.url, false, AT, scope);
-        if self.account.is_empty() {
-            self.account = self.url.as_deref().and_then(account_of).unwrap_or_default();
+        if self.url.as_deref().is_some_and(names_a_container) {
+            scope.error(
+                &[AT, "url"],
+                "is the URL of the account alone; remove what follows the host, and write the container as container",
+            );
         }
         let plain = |text: &str| {
             text.bytes()
@@ -262,6 +269,14 @@ impl Connection {
             key,
         })
     }
+}
+
+/// Whether something follows the host of an account, as in what the portal copies.
+fn names_a_container(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    // Elsewhere (Azurite, by address) the account is the path.
+    rest.split_once('/')
+        .is_some_and(|(host, path)| host.contains(".blob.") && !path.trim_end_matches('/').is_empty())
 }
 
 /// The account whose URL this is: the first name of the host, or of the path where the host is an emulator's.
