@@ -219,6 +219,8 @@ struct Search {
     requests_left: u32,
     /// The payload that was refused last.
     blamed: Option<u64>,
+    /// Its pieces wait for probes as one: what was refused before it was halved comes behind what was not.
+    line: Line,
 }
 
 /// One attempt. An exporter that panics has not delivered, and must not take its batch with it.
@@ -264,6 +266,7 @@ impl Delivery {
         let mut search = Search {
             requests_left: MAX_ITEM_BISECTION,
             blamed: None,
+            line: Line::default(),
         };
         // Depth first, head first: order is kept, and the list stays as short as the bisection is deep.
         while let Some(tracked) = work.pop() {
@@ -306,9 +309,11 @@ impl Delivery {
         place: &mut Place<'_>,
     ) {
         let begun = *tracked.tries.begun.get_or_insert_with(Instant::now);
-        let mut line = Line::default();
         loop {
-            let Some(probe) = self.unless_left(self.wait_for_turn(place, &mut line)).await else {
+            let Some(probe) = self
+                .unless_left(self.wait_for_turn(place, &mut search.line))
+                .await
+            else {
                 return;
             };
             let Some(sent) = self.attempt(&tracked).await else {
@@ -335,7 +340,7 @@ impl Delivery {
                 }
                 Verdict::Retry { after, reason } => {
                     if probe {
-                        line.refused();
+                        search.line.refused();
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
                     }
@@ -384,6 +389,7 @@ impl Delivery {
                     let between_items = tracked.sources.len() == 1;
                     if !between_items || search.requests_left >= 2 && tracked.batch.items() > 1 {
                         if probe {
+                            search.line.refused();
                             self.gate.lock().probe_inconclusive(Instant::now());
                             self.gate_changed.notify_waiters();
                         }
@@ -403,12 +409,12 @@ impl Delivery {
                         self.gate_changed.notify_waiters();
                         return self.refused(&tracked, &reason).await;
                     }
-                    line.refused();
+                    search.line.refused();
                     self.hold(probe, &format!("every payload is refused: {reason}"));
                 }
                 Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => {
                     self.note_failure(&mut tracked, &reason, None);
-                    line.refused();
+                    search.line.refused();
                     self.hold(probe, &reason);
                 }
             }

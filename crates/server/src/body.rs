@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::conversation::READ_AHEAD_BYTES;
+use crate::streams::leave_connection;
 use crate::{InflateError, Refusal, Visit, counted_size, inflate, inflated_size, is_portable};
 
 /// A body up to this size is reserved at once, a longer one in steps that start here and double: the largest
@@ -328,6 +329,7 @@ pub async fn heavy<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     if bytes < HEAVY_BYTES {
         return work();
     }
+    leave_connection().await;
     // Never closed; without a turn the work would still be right.
     let _turn = TURNS.acquire().await;
     aside(work)

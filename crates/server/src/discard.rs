@@ -33,8 +33,8 @@ static LINGERING: Semaphore = Semaphore::const_new(MOST_LINGERING);
 /// Over HTTP/1.1 it is read and thrown away: closing the connection would reset it, and take the answer away from a client that still sends.
 ///
 /// Over h2 the client is told to stop: RST_STREAM(NO_ERROR) behind the answer (RFC 9113, 8.1), which h2 sends when the answer is complete and nobody
-/// holds the body any more. That is [`H2_LINGER`] later. What has come, a window of it at most, is thrown away, and nothing more is read: so the client comes to the end of its window and has nothing
-/// under way when the reset comes. h2 remembers 50 streams that it has reset, and counts each frame for others as a fault of the
+/// holds the body any more. That is [`H2_LINGER`] later. What has come, a window of it at most, is thrown away, and nothing more is read: so a client that sends fast comes to the end of the next window and has nothing
+/// under way when the reset comes. One that still sends does: h2 remembers 50 streams that it has reset, and counts each frame for others as a fault of the
 /// peer; with 1024 faults it ends the connection, and all requests on it.
 pub fn discard(mut body: Incoming, version: Version) {
     if body.is_end_stream() {

@@ -151,7 +151,7 @@ impl Gate {
 }
 
 /// The index of requests that have not been read: beyond those of all tenants. Had they the share of requests without a tenant, one
-/// who sends many of those would keep all others from being read.
+/// who sends many of those would keep all others from being read; among themselves they have no shares.
 const UNREAD: usize = MAX_TENANTS;
 
 fn share(tenant: usize, signal: Signal) -> usize {

@@ -5,7 +5,9 @@
 //! the request (docs/decisions.md). A request that is alone on its connection has nobody to share with. Those that come while
 //! one runs there get tasks, so that a connection with many requests is served by all cores.
 
-use std::future::Future;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -48,6 +50,29 @@ where
     }
 }
 
+thread_local! {
+    /// Whether a request is being polled in its connection's task, and wants to leave it.
+    static LEAVES: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// To be waited for before work that takes long: a request that runs in its connection's task goes on in one of its own, so
+/// that the connection's other requests go on as well.
+pub(crate) async fn leave_connection() {
+    if LEAVES.get().is_none() {
+        return;
+    }
+    let mut has_asked = false;
+    poll_fn(|_| match std::mem::replace(&mut has_asked, true) {
+        true => Poll::Ready(()),
+        // Polled again at once, in its new task.
+        false => {
+            LEAVES.set(Some(true));
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
 /// A connection with the one request that runs in its task.
 pub(crate) struct WithStream<C> {
     connection: C,
@@ -78,11 +103,20 @@ impl<C> WithStream<C> {
                 self.stream = Some(stream);
             }
         }
-        let is_done = (self.stream.as_mut()).is_some_and(|stream| stream.as_mut().poll(cx).is_ready());
-        if is_done {
-            self.stream = None;
-            *self.streams.0.lock() = Place::Free;
+        let Some(stream) = self.stream.as_mut() else {
+            return;
+        };
+        LEAVES.set(Some(false));
+        // A panic costs the request and no other, as in a task of its own.
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.as_mut().poll(cx)));
+        let leaves = LEAVES.take() == Some(true);
+        if matches!(polled, Ok(Poll::Pending)) && !leaves {
+            return;
         }
+        if let (Some(stream), Ok(Poll::Pending)) = (self.stream.take(), polled) {
+            tokio::spawn(stream);
+        }
+        *self.streams.0.lock() = Place::Free;
     }
 }
 
@@ -169,6 +203,39 @@ mod tests {
         }
         end.send(()).unwrap();
         task.await.unwrap();
+    }
+
+    /// Scenario: a request that says in which task it runs, before and after it leaves its connection; then one that panics; then a third.
+    /// Guarantees: it goes on in a task of its own; the panic ends neither connection nor what follows, which runs in the connection's task again.
+    #[tokio::test]
+    async fn a_request_leaves_before_it_holds_up_others() {
+        let (said, mut heard) = mpsc::unbounded_channel();
+        let (third, go) = stream(&said);
+        let leaving: Stream = Box::pin(async move {
+            said.send(tokio::task::try_id()).unwrap();
+            leave_connection().await;
+            said.send(tokio::task::try_id()).unwrap();
+        });
+        let panicking: Stream = Box::pin(async { panic!("on purpose") });
+        let streams = Streams::default();
+        let executor = streams.clone();
+        let mut waiting = vec![third, panicking, leaving];
+        let connection = poll_fn(move |cx| {
+            let is_free = matches!(*executor.0.lock(), Place::Free);
+            if is_free && let Some(stream) = waiting.pop() {
+                executor.execute(stream);
+                cx.waker().wake_by_ref();
+            }
+            Poll::<()>::Pending
+        });
+        let task = tokio::spawn(WithStream::new(connection, streams));
+        let id = Some(task.id());
+        assert_eq!(heard.recv().await.unwrap(), id);
+        let elsewhere = heard.recv().await.unwrap();
+        assert!(elsewhere.is_some() && elsewhere != id);
+        go.send(()).unwrap();
+        assert_eq!(heard.recv().await.unwrap(), id);
+        task.abort();
     }
 
     /// Scenario: a connection ends while its request waits; another is dropped before it was polled a second time.
