@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -40,9 +40,6 @@ pub(crate) struct Shared {
     /// Somebody may go on who waits for the backlog to ease.
     eased: Notify,
     waiting_for_ease: AtomicUsize,
-    /// How often a cursor settled something, and how often it had when somebody waited in vain.
-    settlements: AtomicU64,
-    stalled_at: AtomicU64,
     /// The journal was closed.
     closing: Notify,
     /// Of a journal on disk.
@@ -60,8 +57,6 @@ impl Shared {
             settled: Notify::new(),
             eased: Notify::new(),
             waiting_for_ease: AtomicUsize::new(0),
-            settlements: AtomicU64::new(0),
-            stalled_at: AtomicU64::new(u64::MAX),
             closing: Notify::new(),
             disk,
         })
@@ -69,7 +64,6 @@ impl Shared {
 
     /// After `payloads` were settled, in whole or in part, by some cursor.
     pub(crate) fn after_settle(&self, payloads: usize) {
-        self.settlements.fetch_add(1, Ordering::Relaxed);
         self.after_release();
         if self.waiting_for_ease.load(Ordering::Acquire) > 0 {
             let backlog = self.state.lock().backlog_bytes();
@@ -301,24 +295,22 @@ impl Journal {
     }
 
     /// Waits until no more than [`EASED_BYTES`] wait for the cursor that lags most, in turn with others who wait for it, and
-    /// at most for `longest`. After a wait in which nothing was settled nobody waits until something is.
+    /// at most for `longest`. Nobody waits where so much waits, for as slow an exporter, that it would not get short.
     pub async fn eased(&self, longest: Duration) {
         let shared = &self.0;
-        let settlements = shared.settlements.load(Ordering::Relaxed);
-        if shared.stalled_at.load(Ordering::Relaxed) == settlements {
-            return;
-        }
         let _waiting = Waiting::enter(&shared.waiting_for_ease);
         let eased = shared.eased.notified();
         tokio::pin!(eased);
         eased.as_mut().enable();
-        if self.backlog_bytes() <= EASED_BYTES {
-            return;
+        {
+            let mut state = shared.state.lock();
+            let now = tokio::time::Instant::now().into_std();
+            if state.backlog_bytes() <= EASED_BYTES || state.is_far_from_eased(now) {
+                return;
+            }
         }
-        let waited = tokio::time::timeout(longest, eased).await;
-        if waited.is_err() && shared.settlements.load(Ordering::Relaxed) == settlements {
-            shared.stalled_at.store(settlements, Ordering::Relaxed);
-        }
+        // Who has waited for so long goes on.
+        let _ = tokio::time::timeout(longest, eased).await;
     }
 
     /// How the cursors are doing that receivers are coupled to.

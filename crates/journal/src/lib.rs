@@ -23,6 +23,7 @@ mod disk;
 mod fs;
 mod journal;
 mod limits;
+mod pace;
 #[cfg(any(test, feature = "testing"))]
 mod seeds;
 mod state;

@@ -11,6 +11,7 @@ use sluice_payload::{Payload, TenantId};
 use sluice_telemetry::{Account, DropReason};
 
 use crate::disk::{Place, Spill};
+use crate::pace::Pace;
 use crate::{Confirm, Cost, CursorSpec, Depth, Full, OnFull, Strain};
 
 /// What came of some items of one payload at one cursor.
@@ -72,6 +73,7 @@ pub(crate) struct CursorState {
     /// Sequence number of the next payload to hand out.
     pub next: u64,
     pub backlog: Cost,
+    pace: Pace,
     /// Indexed by tenant.
     accounts: Vec<Account>,
 }
@@ -97,6 +99,7 @@ impl State {
                 spec,
                 next: 0,
                 backlog: Cost::default(),
+                pace: Pace::default(),
                 accounts: Vec::new(),
             })
             .collect();
@@ -165,6 +168,12 @@ impl State {
         }
         let backlogs = self.cursors.iter().map(|cursor| cursor.backlog.bytes);
         backlogs.max().unwrap_or_default()
+    }
+
+    /// Whether what waits for the cursor that lags most is more than leaves in a while.
+    pub(crate) fn is_far_from_eased(&mut self, now: Instant) -> bool {
+        let laggard = self.cursors.iter_mut().max_by_key(|cursor| cursor.backlog.bytes);
+        laggard.is_some_and(|cursor| cursor.pace.is_too_slow_for(cursor.backlog.bytes, now))
     }
 
     pub(crate) fn unreserve(&mut self, cost: Cost) {
@@ -255,10 +264,20 @@ impl State {
         Some((seq, payload))
     }
 
-    pub(crate) fn settle(&mut self, index: usize, settled: &[Settled], released: &mut Released) {
+    pub(crate) fn settle(
+        &mut self,
+        index: usize,
+        settled: &[Settled],
+        now: Instant,
+        released: &mut Released,
+    ) {
+        let before = self.cursors[index].backlog.bytes;
         for one in settled {
             self.settle_one(index, *one, released);
         }
+        let cursor = &mut self.cursors[index];
+        let after = cursor.backlog.bytes;
+        cursor.pace.left(before - after, after, now);
     }
 
     fn settle_one(&mut self, index: usize, settled: Settled, released: &mut Released) {
