@@ -257,6 +257,16 @@ fn endpoint(written: &mut Option<String>, disable_ssl: bool, key: &str, scope: &
     *written = Some(endpoint);
 }
 
+/// What uploaders of other exporters compress whole objects with.
+fn check_compression(name: Option<&str>, key: &str, scope: &mut Scope<'_>) {
+    if !matches!(name, None | Some("" | "none")) {
+        scope.error(
+            &[key, "compression"],
+            "the pages of Parquet files are zstd already; remove it",
+        );
+    }
+}
+
 fn check_files(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
     let target = exporter.target_size.0;
     if !(MIN_TARGET_BYTES..=MAX_TARGET_BYTES).contains(&target) {

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sluice_config::Secret;
 
-use super::endpoint;
+use super::{check_compression, endpoint};
 use crate::settings::scope::Scope;
 
 const AT: &str = "azure";
@@ -132,16 +132,7 @@ impl Azure {
                 "is the name of the storage account alone, of small letters and digits; write other places as url",
             );
         }
-        if self
-            .compression
-            .as_deref()
-            .is_some_and(|name| !matches!(name, "" | "none"))
-        {
-            scope.error(
-                &[AT, "compression"],
-                "the pages of Parquet files are zstd already; remove it",
-            );
-        }
+        check_compression(self.compression.as_deref(), AT, scope);
         let format = "files are Parquet";
         scope.without_effect(&[
             (

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sluice_config::Secret;
 
-use super::endpoint;
+use super::{check_compression, endpoint};
 use crate::settings::scope::Scope;
 
 /// `s3uploader`, as in the Collector's awss3 exporter.
@@ -61,16 +61,7 @@ impl S3Uploader {
         if let Some(base) = self.s3_base_prefix.take() {
             self.s3_prefix = format!("{}/{}", base.trim_matches('/'), self.s3_prefix);
         }
-        if self
-            .compression
-            .as_deref()
-            .is_some_and(|name| !matches!(name, "" | "none"))
-        {
-            scope.error(
-                &[AT, "compression"],
-                "the pages of Parquet files are zstd already; remove it",
-            );
-        }
+        check_compression(self.compression.as_deref(), AT, scope);
         let names = "directories and names follow from the data; see partition_by";
         let retried = "failures are retried as retry_on_failure says";
         scope.without_effect(&[
