@@ -63,7 +63,7 @@ pub use azure::{AzureIdentity, AzureSettings};
 pub use gcs::GcsSettings;
 pub use layout::LayoutSettings;
 use layout::{Layout, ReadyFile};
-use metrics::{FeedMetrics, Metrics};
+use metrics::{FeedMetrics, Metrics, Refused};
 pub use partition::PartitionBy;
 #[cfg(feature = "object-stores")]
 pub use s3::S3Settings;
@@ -411,6 +411,7 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
     let mut attempt = 0;
     // What was said last, told once until it is something else.
     let mut told = None;
+    let mut counted = Refused::no(&inner.metrics);
     let delivered = loop {
         // The semaphore is never closed.
         let turn = inner.uploads.acquire().await;
@@ -426,7 +427,7 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
             Sent::Unknown(reason) => (false, true, reason),
         };
         inner.metrics.failed.add(1);
-        inner.metrics.held.set(refused.into());
+        counted.set(refused);
         let retry = &inner.options.retry;
         let delay = retry.delay(attempt, inner.jitter.draw());
         let over = retry
@@ -454,8 +455,8 @@ async fn send(shared: Arc<Shared>, file: ReadyFile, place: u64) {
         attempt = attempt.saturating_add(1);
         tokio::time::sleep(delay).await;
     };
+    drop(counted);
     if delivered {
-        inner.metrics.held.set(0);
         inner.metrics.rows.add(cut.rows);
         inner.metrics.bytes.add(cut.bytes);
         inner.metrics.files.add(1);

@@ -246,7 +246,10 @@ mod tests {
         let (waiting, go) = stream(&said);
         let streams = Streams::default();
         let (ended, end) = connection(&streams, vec![waiting]);
-        let task = tokio::spawn(WithStream::new(ended, streams));
+        let task = tokio::spawn(WithStream::new(ended, streams.clone()));
+        while !matches!(*streams.0.lock(), Place::Taken) {
+            tokio::task::yield_now().await;
+        }
         end.send(()).unwrap();
         let id = task.id();
         task.await.unwrap();

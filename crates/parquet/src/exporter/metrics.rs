@@ -17,7 +17,7 @@ pub(super) struct Metrics {
     pub duplicate_keys: Counter,
     pub invalid_texts: Counter,
     pub deep_values: Counter,
-    pub held: Gauge,
+    pub refused: Gauge,
 }
 
 impl Metrics {
@@ -50,12 +50,38 @@ impl Metrics {
             duplicate_keys: repairs("duplicate_key"),
             invalid_texts: repairs("invalid_text"),
             deep_values: repairs("deep_value"),
-            held: registry.gauge(
+            refused: registry.gauge(
                 "sluice_parquet_refused",
-                "1 while the destination refuses files for a reason that somebody has to mend.",
+                "Files whose last attempt the destination refused for a reason that somebody has to mend.",
                 labels(),
             ),
         }
+    }
+}
+
+/// A file's part of [`Metrics::refused`]; none when it is dropped.
+pub(super) struct Refused<'a> {
+    files: &'a Gauge,
+    counts: bool,
+}
+
+impl<'a> Refused<'a> {
+    pub fn no(metrics: &'a Metrics) -> Self {
+        Self {
+            files: &metrics.refused,
+            counts: false,
+        }
+    }
+
+    pub fn set(&mut self, refused: bool) {
+        self.files.add(i64::from(refused) - i64::from(self.counts));
+        self.counts = refused;
+    }
+}
+
+impl Drop for Refused<'_> {
+    fn drop(&mut self) {
+        self.set(false);
     }
 }
 

@@ -47,8 +47,8 @@ async fn grown(registry: &Registry, [age, lag]: [f64; 2]) -> [f64; 2] {
     [number(registry, AGE), number(registry, LAG)]
 }
 
-/// Scenario: a store answers 503, then 403 to every attempt, then takes files; nothing new comes in meanwhile.
-/// Guarantees: the age of the oldest row and the upload lag grow all the while; the gauge says what somebody has to mend, and only that; once
+/// Scenario: a store answers 503, then 403 to every attempt, then takes files; nothing new comes in until it has answered 403 for a while, then another file.
+/// Guarantees: the age of the oldest row and the upload lag grow all the while; the gauge counts the files that wait for somebody to mend something, and only those; once
 /// the file has arrived nothing is old and nothing waits.
 #[tokio::test]
 async fn ages_grow_through_an_outage() {
@@ -73,6 +73,8 @@ async fn ages_grow_through_an_outage() {
     until(|| number(&registry, FAILED) > failed + 1.0).await;
     grown(&registry, ages).await;
     assert_eq!(value(&registry, REFUSED), "1");
+    append(&journal, payload(1, 1)).await;
+    until(|| value(&registry, REFUSED) == "2").await;
 
     store.answer_puts(200);
     journal.drained().await;
