@@ -66,12 +66,16 @@ pub struct Items {
     pub acked: BTreeSet<u32>,
     /// How often the destination took each.
     pub taken: BTreeMap<u32, u32>,
-    /// When the gateway was told that an item was taken, or rejected for good.
-    pub answered: BTreeMap<u32, Instant>,
+    /// The gateway was told that they were taken, or rejected for good.
+    pub answered: BTreeSet<u32>,
+    /// Of this process: when it was told so.
+    told: BTreeMap<u32, Instant>,
     /// Those that were rejected, and the rest of their request taken.
     pub rejected: BTreeSet<u32>,
     /// How often each may have come beyond once.
     may_repeat: BTreeMap<u32, u32>,
+    /// Those that a process found waiting, though the one before it had time to write that they were settled.
+    read_again: BTreeSet<u32>,
     /// Of this process: items of which it was told that they were taken.
     pub delivered: u64,
     /// Of this process: items that were ever in one request with one that nobody takes.
@@ -86,18 +90,32 @@ impl Items {
         }
     }
 
-    /// The process is gone, and positions it moved since then may not be on the disk: payloads that it had not settled whole by then
-    /// may come again.
-    pub fn crashed(&mut self, kept_until: Instant) {
-        let mut again = Vec::new();
-        for item in self.taken.keys() {
-            let whole = items_of(item >> PAYLOAD_BITS);
-            let is_settled = |item: u32| self.answered.get(&item).is_some_and(|at| *at <= kept_until);
-            if !whole.into_iter().all(is_settled) {
-                again.push(*item);
+    /// The gateway is told, and settles them at once.
+    pub fn answer(&mut self, items: impl IntoIterator<Item = u32>) {
+        let now = Instant::now();
+        for item in items {
+            self.answered.insert(item);
+            self.told.insert(item, now);
+        }
+    }
+
+    /// The process is gone, and the next one reads what is `waiting`. Of that may come once more what this one was told of, since its payload may not have
+    /// been settled whole, or positions that moved after `kept_until` are not on the disk: no other may wait. What it was told of in an earlier life
+    /// of the payload says nothing: that life ended with a payload that waited, and each of its items is sent, and settled, anew.
+    pub fn crashed(&mut self, kept_until: Instant, waiting: &BTreeSet<u32>) {
+        let again: Vec<u32> = waiting
+            .iter()
+            .filter(|item| self.told.contains_key(item))
+            .copied()
+            .collect();
+        for item in &again {
+            let is_settled = |item: u32| self.told.get(&item).is_some_and(|at| *at <= kept_until);
+            if items_of(item >> PAYLOAD_BITS).all(is_settled) {
+                self.read_again.insert(*item);
             }
         }
         self.may_repeat(&again);
+        self.told.clear();
         self.delivered = 0;
         self.stuck_with.clear();
     }
@@ -110,6 +128,11 @@ impl Items {
             .map(|(item, times)| (item, times, most(item)))
             .collect();
         assert!(more.is_empty(), "(item, times taken, at most): {more:?}");
+        let again = &self.read_again;
+        assert!(
+            again.is_empty(),
+            "settled in time, and read by the next process: {again:?}"
+        );
     }
 }
 
