@@ -26,15 +26,15 @@ plant "a dead letter is settled and not kept" delivery/settle.rs \
   'payloads.iter().try_for_each(|one| letters.keep(one, &refusal))' \
   'payloads.iter().skip(1).try_for_each(|one| letters.keep(one, &refusal))'
 plant "a piece settles the whole payload" delivery/settle.rs \
-  'delivered: part.items - here,' \
-  'delivered: source.payload.items - here,'
+  'let mut delivered = part.items - here;' \
+  'let mut delivered = source.payload.items - here;'
 plant "a batch that waits for another attempt counts as a request" delivery.rs \
   'self.note_failure(&mut tracked, &reason, ends);
                     place.pause();' \
   'self.note_failure(&mut tracked, &reason, ends);'
 plant "who asks first has each probe" gate.rs \
-  'if held.probing || held.line.first() != Some(&mine) {' \
-  'if held.probing {'
+  'if held.probing.is_some() || held.line.first() != Some(&mine) {' \
+  'if held.probing.is_some() {'
 plant "a half is sent twice" delivery.rs \
   'Ok((head, tail)) => work.extend([tail, head]),' \
   'Ok((head, tail)) => work.extend([tail.clone(), tail, head]),'
