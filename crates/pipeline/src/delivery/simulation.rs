@@ -42,7 +42,7 @@ const QUIET_TICK_MILLIS: u64 = 700;
 /// Between two turns of a writer that has only positions to write.
 const IDLE_TICK_MILLIS: u64 = 10_000;
 
-/// As the journal has it: what was settled in this time may be forgotten in a crash of the machine.
+/// As the journal has it: positions are synced so often, and what was settled since may be forgotten in a crash of the machine.
 const POSITION_SYNC: Duration = Duration::from_secs(1);
 
 /// How several endpoints are used.
@@ -138,6 +138,8 @@ struct World {
     items: Arc<Mutex<Items>>,
     networks: Vec<Arc<Network>>,
     next_payload: Arc<AtomicU32>,
+    /// What was settled by then outlives the machine.
+    synced_until: Instant,
     /// In all processes, by reason.
     dropped: [u64; DropReason::ALL.len()],
 }
@@ -145,6 +147,7 @@ struct World {
 /// One process.
 struct Process {
     journal: Journal,
+    started: Instant,
     /// Between two turns of its writer, in milliseconds.
     tick: Arc<AtomicU64>,
     delivery: JoinHandle<()>,
@@ -188,6 +191,7 @@ impl World {
             items,
             networks,
             next_payload: Arc::default(),
+            synced_until: Instant::now(),
             dropped: Default::default(),
         }
     }
@@ -283,6 +287,7 @@ impl World {
             .collect();
         Process {
             senders,
+            started: Instant::now(),
             others: moves.into_iter().chain([writer]).collect(),
             journal,
             tick,
@@ -353,6 +358,11 @@ impl World {
     }
 
     async fn crash_or_stop(&mut self, process: Process) {
+        // A process that lives for less may have synced nothing, not even what the one before it had written.
+        let synced = Instant::now() - POSITION_SYNC - 2 * (self.mischief.tick + Duration::from_millis(2));
+        if synced >= process.started {
+            self.synced_until = synced;
+        }
         let kept_until;
         let is_orderly = self.random.one_in(3);
         let power_fails = self.mischief.sync == SyncPolicy::Group && self.random.one_in(2);
@@ -386,7 +396,7 @@ impl World {
             let tick = self.mischief.tick + Duration::from_millis(2);
             if power_fails {
                 self.disk.crash_torn(self.random.draw());
-                kept_until = now - POSITION_SYNC - 2 * tick;
+                kept_until = self.synced_until;
             } else {
                 self.disk.kill();
                 kept_until = now - tick;
@@ -394,7 +404,9 @@ impl World {
         }
         self.disk.mend();
         let waiting = self.stored("logs.journal", &Which::Waiting);
-        self.items.lock().crashed(kept_until, &waiting);
+        self.items
+            .lock()
+            .crashed(kept_until, !is_orderly && power_fails, &waiting);
         self.nothing_is_passed_over(&waiting);
     }
 

@@ -68,13 +68,13 @@ pub struct Items {
     pub taken: BTreeMap<u32, u32>,
     /// The gateway was told that they were taken, or rejected for good.
     pub answered: BTreeSet<u32>,
-    /// Of this process: when it was told so.
+    /// Of those that a process may still read again: when the last one that was told so was.
     told: BTreeMap<u32, Instant>,
     /// Those that were rejected, and the rest of their request taken.
     pub rejected: BTreeSet<u32>,
     /// How often each may have come beyond once.
     may_repeat: BTreeMap<u32, u32>,
-    /// Those that a process found waiting, though the one before it had time to write that they were settled.
+    /// Those that a process found waiting, though there was time to write that they were settled.
     read_again: BTreeSet<u32>,
     /// Of this process: items of which it was told that they were taken.
     pub delivered: u64,
@@ -99,23 +99,23 @@ impl Items {
         }
     }
 
-    /// The process is gone, and the next one reads what is `waiting`. Of that may come once more what this one was told of, since its payload may not have
-    /// been settled whole, or positions that moved after `kept_until` are not on the disk: no other may wait. What it was told of in an earlier life
-    /// of the payload says nothing: that life ended with a payload that waited, and each of its items is sent, and settled, anew.
-    pub fn crashed(&mut self, kept_until: Instant, waiting: &BTreeSet<u32>) {
-        let again: Vec<u32> = waiting
-            .iter()
-            .filter(|item| self.told.contains_key(item))
-            .copied()
-            .collect();
-        for item in &again {
-            let is_settled = |item: u32| self.told.get(&item).is_some_and(|at| *at <= kept_until);
-            if items_of(item >> PAYLOAD_BITS).all(is_settled) {
-                self.read_again.insert(*item);
-            }
+    /// The process is gone, and the next one reads what is `waiting`. Of that may come once more what was answered, since its payload may not have been settled
+    /// whole, or the position that says so was written after `kept_until` and is not on the disk: nothing else may wait.
+    ///
+    /// An answer counts until its payload is read again: from then on each item of it is sent, and settled, anew. What does not wait may wait after
+    /// the machine has crashed, as long as none has: a position that outlives its process need not outlive the machine.
+    pub fn crashed(&mut self, kept_until: Instant, power_failed: bool, waiting: &BTreeSet<u32>) {
+        let is_settled = |item: u32| self.told.get(&item).is_some_and(|at| *at <= kept_until);
+        let is_whole = |item: &u32| items_of(item >> PAYLOAD_BITS).all(is_settled);
+        self.read_again
+            .extend(waiting.iter().filter(|item| is_whole(item)));
+        let (again, done): (BTreeMap<u32, Instant>, _) = std::mem::take(&mut self.told)
+            .into_iter()
+            .partition(|(item, _)| waiting.contains(item));
+        if !power_failed {
+            self.told = done;
         }
-        self.may_repeat(&again);
-        self.told.clear();
+        self.may_repeat(&again.into_keys().collect::<Vec<_>>());
         self.delivered = 0;
         self.stuck_with.clear();
     }
@@ -129,10 +129,7 @@ impl Items {
             .collect();
         assert!(more.is_empty(), "(item, times taken, at most): {more:?}");
         let again = &self.read_again;
-        assert!(
-            again.is_empty(),
-            "settled in time, and read by the next process: {again:?}"
-        );
+        assert!(again.is_empty(), "settled in time, and read once more: {again:?}");
     }
 }
 
