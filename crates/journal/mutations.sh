@@ -12,7 +12,7 @@ plant "clients are answered before the sync" disk/writer.rs \
   'if self.sync == SyncPolicy::Group
             && shared.pipeline.is_empty()
             && let'
-plant "a position passes what is under way" disk/spill.rs \
+plant "a position passes what is under way" disk/spill/done.rs \
   'let floor = lag.in_flight.first().copied().unwrap_or(next);' \
   'let floor = next;'
 plant "a damaged record is believed about its length" disk/scan.rs \

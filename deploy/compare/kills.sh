@@ -3,15 +3,17 @@
 # at a random moment soon after its start, while it recovers and sends what it recovered.
 #
 # Every item is told apart by its id: none that was acknowledged may be lost, and no more may come twice than was under way at the
-# kills: what the destination took in the last moments of each process.
+# kills: what the exporter is allowed to have under way, once a kill, and no more than what the destination took in the last moments of each process.
+# Fewer kills than KILLS fail the run: it says too little.
 #
 # Usage: deploy/compare/kills.sh [SECONDS] [MOST_MILLISECONDS] [POINTS_PER_SECOND]        [60] [150] [50000]
-# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/kills], BASE_PORT [26600]
+# Environment: KILLS [500], SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/kills], BASE_PORT [26600]
 set -euo pipefail
 
 seconds=${1:-60}
 most=${2:-150}
 rate=${3:-50000}
+least=${KILLS:-500}
 sluice=${SLUICE:-target/release/sluice}
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/kills}
@@ -20,6 +22,10 @@ base=${BASE_PORT:-26600}
 # How long before a kill the destination may have had what the queue does not know of yet: a position is written 10 ms after a request is
 # answered at the latest, behind a sync that has begun by then.
 tail_millis=50
+
+# Items that the exporter may have under way.
+consumers=4
+batch=2000
 
 rm -rf "$out"
 mkdir -p "$out"
@@ -34,8 +40,8 @@ exporters:
     compression: none
     sending_queue:
       storage: file_storage
-      num_consumers: 4
-      batch: {flush_timeout: 50ms, min_size: 2000, max_size: 2000}
+      num_consumers: $consumers
+      batch: {flush_timeout: 50ms, min_size: $batch, max_size: $batch}
 extensions:
   file_storage: {directory: $out/spool}
 service:
@@ -93,12 +99,20 @@ done
 # What comes twice may come last.
 sleep 2
 now=$(account)
-jq -r --arg kills "$kills" --arg bound "$under_way" '"\($kills) kills: \(.sent) points acknowledged, \(.lost) lost, " +
-    "\(.duplicated) delivered twice (at most \($bound) were under way), \(.unsure_delivered) delivered and not acknowledged, \(.unknown) unknown"' \
+allowed=$((kills * consumers * batch))
+jq -r --arg kills "$kills" --arg allowed "$allowed" --arg bound "$under_way" '"\($kills) kills: \(.sent) points acknowledged, \(.lost) lost, " +
+    "\(.duplicated) delivered twice (at most \($allowed), and of the \($bound) that arrived around the kills), \(.unsure_delivered) delivered and not acknowledged, \(.unknown) unknown"' \
     <<<"$now" | tee "$out/report.md"
 if [ "$ends" != 0 ]; then
     echo "$ends times the gateway had ended by itself: see gateway.log" | tee -a "$out/report.md"
     exit 1
 fi
-jq -e --argjson bound "$under_way" '.lost == 0 and .unknown == 0 and .unmarked == 0 and .sent > 0 and .duplicated <= $bound' \
-    <<<"$now" >/dev/null
+if [ "$kills" -lt "$least" ]; then
+    echo "$kills kills are fewer than $least: give it more SECONDS" | tee -a "$out/report.md"
+    exit 1
+fi
+jq -e --argjson allowed "$allowed" --argjson bound "$under_way" '.lost == 0 and .unknown == 0 and .unmarked == 0 and .sent > 0 and
+    .duplicated <= $allowed and .duplicated <= $bound' <<<"$now" >/dev/null || {
+    echo "this does not hold: see $out/report.md" >&2
+    exit 1
+}

@@ -159,8 +159,9 @@ async fn a_trace_stays_whole_under_sigkill() {
         .filter(|item| !arrivals.spans.contains_key(&(item + 1)))
         .count();
     let twice: u64 = arrivals.spans.values().map(|times| u64::from(*times - 1)).sum();
-    // Two gateways are killed in the round of the outage.
-    let most = (kills + 2) * CONSUMERS * BATCH;
+    // In the round of the outage a second gateway is killed, and requests are cut off by the endpoint that goes down.
+    let cut_off = kills + 2;
+    let most = cut_off * CONSUMERS * BATCH;
     let is_split =
         |(trace, at): &(&u64, &BTreeSet<usize>)| at.len() > 1 && !arrivals.in_outage.contains(trace);
     let split = arrivals.traces.iter().filter(is_split).count();

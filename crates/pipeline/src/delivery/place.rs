@@ -4,12 +4,13 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Delivery;
 use crate::gate::{Line, Pass};
-use crate::window::{Attempt, Window};
+use crate::window::{Attempt, Turn, Window};
 
 /// A batch's place in the window, and its right to a request while it has one; given back however its task ends.
 pub(super) struct Place<'a> {
     delivery: &'a Delivery,
     attempt: Option<Attempt>,
+    turn: Turn,
 }
 
 impl<'a> Place<'a> {
@@ -19,16 +20,22 @@ impl<'a> Place<'a> {
         Self {
             delivery,
             attempt: Some(Attempt::First),
+            turn: Turn::default(),
         }
     }
 
-    /// Waits for the right to a request.
-    async fn begin(&mut self) {
-        if self.attempt.is_none() {
-            self.delivery.window_allows(Window::try_again).await;
-            self.delivery.metrics.in_flight.add(1);
-            self.attempt = Some(Attempt::Again);
+    /// Waits for the right to a request; true when it had to.
+    async fn begin(&mut self) -> bool {
+        if self.attempt.is_some() {
+            return false;
         }
+        let turn = &mut self.turn;
+        let has_waited = self.delivery.window_allows(|window| window.try_again(turn)).await;
+        self.delivery.metrics.in_flight.add(1);
+        self.attempt = Some(Attempt::Again);
+        // A first attempt may go beside it, and the next in line where there is room: both may have asked before it did.
+        self.delivery.window_changed.notify_waiters();
+        has_waited
     }
 
     /// There is none for now: others may.
@@ -48,30 +55,35 @@ impl Drop for Place<'_> {
             self.delivery.metrics.in_flight.add(-1);
             window.ended(attempt);
         }
-        window.leave();
+        window.leave(std::mem::take(&mut self.turn));
         drop(window);
         self.delivery.window_changed.notify_waiters();
     }
 }
 
 impl Delivery {
-    /// Waits until the window allows what `allowed` takes of it.
-    pub(super) async fn window_allows(&self, allowed: fn(&mut Window) -> bool) {
+    /// Waits until the window allows what `allowed` takes of it; true when it had to.
+    pub(super) async fn window_allows(&self, mut allowed: impl FnMut(&mut Window) -> bool) -> bool {
+        let mut has_waited = false;
         loop {
             let changed = self.window_changed.notified();
             if allowed(&mut self.window.lock()) {
-                return;
+                return has_waited;
             }
             changed.await;
+            has_waited = true;
         }
     }
 
     /// Waits until a request may be sent; true when it is the probe of a held destination.
     pub(super) async fn wait_for_turn(&self, place: &mut Place<'_>, line: &mut Line) -> bool {
-        let probe = self.wait_for_gate(place, line).await;
-        // Behind the gate: who waits there has no right to a request that the probe could be waiting for.
-        place.begin().await;
-        probe
+        loop {
+            let probe = self.wait_for_gate(place, line).await;
+            // Behind the gate: who waits there has no right to a request that the probe could be waiting for. Meanwhile the gate may have closed.
+            if !place.begin().await {
+                return probe;
+            }
+        }
     }
 
     async fn wait_for_gate(&self, place: &mut Place<'_>, line: &mut Line) -> bool {

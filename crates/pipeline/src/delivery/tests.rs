@@ -14,6 +14,8 @@ use sluice_payload::{Payload, Tenants, WireFormat};
 use super::*;
 use crate::{Batch, Export, Refused};
 
+mod turns;
+
 /// Answers by script, then by rule; remembers the sequence of item counts it was sent.
 struct Scripted {
     script: Mutex<VecDeque<Verdict>>,

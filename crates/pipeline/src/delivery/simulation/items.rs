@@ -66,12 +66,16 @@ pub struct Items {
     pub acked: BTreeSet<u32>,
     /// How often the destination took each.
     pub taken: BTreeMap<u32, u32>,
-    /// When the gateway was told that an item was taken, or rejected for good.
-    pub answered: BTreeMap<u32, Instant>,
+    /// The gateway was told that they were taken, or rejected for good.
+    pub answered: BTreeSet<u32>,
+    /// Of those that a process may still read again: when the last one that was told so was.
+    told: BTreeMap<u32, Instant>,
     /// Those that were rejected, and the rest of their request taken.
     pub rejected: BTreeSet<u32>,
     /// How often each may have come beyond once.
     may_repeat: BTreeMap<u32, u32>,
+    /// Those that a process found waiting, though there was time to write that they were settled.
+    read_again: BTreeSet<u32>,
     /// Of this process: items of which it was told that they were taken.
     pub delivered: u64,
     /// Of this process: items that were ever in one request with one that nobody takes.
@@ -86,18 +90,32 @@ impl Items {
         }
     }
 
-    /// The process is gone, and positions it moved since then may not be on the disk: payloads that it had not settled whole by then
-    /// may come again.
-    pub fn crashed(&mut self, kept_until: Instant) {
-        let mut again = Vec::new();
-        for item in self.taken.keys() {
-            let whole = items_of(item >> PAYLOAD_BITS);
-            let is_settled = |item: u32| self.answered.get(&item).is_some_and(|at| *at <= kept_until);
-            if !whole.into_iter().all(is_settled) {
-                again.push(*item);
-            }
+    /// The gateway is told, and settles them at once.
+    pub fn answer(&mut self, items: impl IntoIterator<Item = u32>) {
+        let now = Instant::now();
+        for item in items {
+            self.answered.insert(item);
+            self.told.insert(item, now);
         }
-        self.may_repeat(&again);
+    }
+
+    /// The process is gone, and the next one reads what is `waiting`. Of that may come once more what was answered, since its payload may not have been settled
+    /// whole, or the position that says so was written after `kept_until` and is not on the disk: nothing else may wait.
+    ///
+    /// An answer counts until its payload is read again: from then on each item of it is sent, and settled, anew. What does not wait may wait after
+    /// the machine has crashed, as long as none has: a position that outlives its process need not outlive the machine.
+    pub fn crashed(&mut self, kept_until: Instant, power_failed: bool, waiting: &BTreeSet<u32>) {
+        let is_settled = |item: u32| self.told.get(&item).is_some_and(|at| *at <= kept_until);
+        let is_whole = |item: &u32| items_of(item >> PAYLOAD_BITS).all(is_settled);
+        self.read_again
+            .extend(waiting.iter().filter(|item| is_whole(item)));
+        let (again, done): (BTreeMap<u32, Instant>, _) = std::mem::take(&mut self.told)
+            .into_iter()
+            .partition(|(item, _)| waiting.contains(item));
+        if !power_failed {
+            self.told = done;
+        }
+        self.may_repeat(&again.into_keys().collect::<Vec<_>>());
         self.delivered = 0;
         self.stuck_with.clear();
     }
@@ -110,6 +128,8 @@ impl Items {
             .map(|(item, times)| (item, times, most(item)))
             .collect();
         assert!(more.is_empty(), "(item, times taken, at most): {more:?}");
+        let again = &self.read_again;
+        assert!(again.is_empty(), "settled in time, and read once more: {again:?}");
     }
 }
 

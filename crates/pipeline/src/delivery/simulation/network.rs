@@ -164,10 +164,7 @@ impl Network {
         if let (Verdict::Delivered { .. }, Some(request)) = (&fate.verdict, &mut request) {
             request.is_answered = true;
             let of = &mut *self.items.lock();
-            let now = Instant::now();
-            for item in request.taken.iter().chain(&rejected) {
-                of.answered.insert(*item, now);
-            }
+            of.answer(request.taken.iter().chain(&rejected).copied());
             of.delivered += request.taken.len() as u64;
             of.rejected.extend(rejected);
         }
