@@ -3,6 +3,7 @@
 use tokio::time::{Instant, sleep_until};
 
 use super::Delivery;
+use crate::Turn;
 use crate::gate::{Line, Pass};
 use crate::window::{Attempt, Window};
 
@@ -67,16 +68,23 @@ impl Delivery {
     }
 
     /// Waits until a request may be sent; true when it is the probe of a held destination.
-    pub(super) async fn wait_for_turn(&self, place: &mut Place<'_>, line: &mut Line) -> bool {
-        let probe = self.wait_for_gate(place, line).await;
+    pub(super) async fn wait_for_turn(&self, place: &mut Place<'_>, line: &mut Line, turn: Turn) -> bool {
+        let probe = self.wait_for_gate(place, line, turn).await;
         // Behind the gate: who waits there has no right to a request that the probe could be waiting for.
         place.begin().await;
         probe
     }
 
-    async fn wait_for_gate(&self, place: &mut Place<'_>, line: &mut Line) -> bool {
+    async fn wait_for_gate(&self, place: &mut Place<'_>, line: &mut Line, turn: Turn) -> bool {
         loop {
             let changed = self.gate_changed.notified();
+            // A probe that waited for what comes before it would wait for ever: that waits for the probe.
+            let may_probe = !self.runs_ahead || self.turns.lock().first_since(turn).is_some();
+            if !may_probe && self.gate.lock().is_held() {
+                place.pause();
+                changed.await;
+                continue;
+            }
             let pass = self.gate.lock().pass(Instant::now(), line);
             match pass {
                 Pass::Open => return false,
