@@ -8,14 +8,14 @@ others=crates/journal/src
 source crates/plant.sh
 
 plant "what is left at the end of a process is settled" delivery.rs \
-  'let Some(sent) = self.attempt(&tracked).await else {
-                return;' \
+  'let sent = self.attempt(&tracked).await?;' \
   'let Some(sent) = self.attempt(&tracked).await else {
                 self.settle_dropped(&tracked, DropReason::Shutdown);
-                return;'
+                return None;
+            };'
 plant "a batch is given up after ten tries" delivery.rs \
-  'if !refused && self.gives_up(begun, delay) {' \
-  'if !refused && (retries > 10 || self.gives_up(begun, delay)) {'
+  'if !refused && self.gives_up(begun, tracked.turn, delay) {' \
+  'if !refused && (retries > 10 || self.gives_up(begun, tracked.turn, delay)) {'
 plant "a batch with a bad payload is taken for delivered" delivery.rs \
   'Ok((head, tail)) => work.extend([tail, head]),' \
   'Ok((head, tail)) => {

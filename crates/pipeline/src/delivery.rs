@@ -13,6 +13,9 @@
 //! | refused by one of several endpoints | retried, and not given up for it |
 //! | moved | cut anew by where its keys belong now, and sent there at once, with the tries it had |
 //!
+//! An exporter that keeps the order of batches by itself ([`Exporter::runs_ahead`]) is given more than one of them. The first of those under way is the one
+//! that probes, and time until it is given up counts from when it became the first: the others may be waiting for it.
+//!
 //! A dead letter is kept where there is a place for them, and dropped otherwise; both are counted and logged.
 //!
 //! A queue on disk that is closed is for the next process: requests under way may finish within [`LEAVING_GRACE`], nothing is
@@ -35,14 +38,17 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use self::in_turn::InTurn;
 use self::place::Place;
 use crate::batcher::{BatchSettings, Batcher};
 use crate::gate::{Gate, Line};
 use crate::retry::RetrySettings;
 use crate::tracked::Tracked;
+use crate::turn::Turns;
 use crate::window::Window;
-use crate::{Blame, Exporter, Sent, Verdict};
+use crate::{Blame, Exporter, Sent, Turn, Verdict};
 
+mod in_turn;
 mod passed_by;
 mod place;
 mod settle;
@@ -68,7 +74,7 @@ pub struct DeliverySettings {
     pub batch: BatchSettings,
     /// How failures are retried.
     pub retry: RetrySettings,
-    /// Requests under way at once, at most (`num_consumers`).
+    /// Requests under way at once, at most (`num_consumers`), and those that the exporter runs ahead.
     pub max_in_flight: usize,
     /// Where each attempt's duration is recorded, however it ended, on the clock of [`Origin::process`].
     pub latency: Arc<Tracker>,
@@ -83,6 +89,9 @@ struct Delivery {
     cursor: Cursor,
     gate: Mutex<Gate>,
     gate_changed: Notify,
+    /// The exporter keeps the order, and what is under way has one.
+    runs_ahead: bool,
+    turns: Mutex<Turns>,
     window: Mutex<Window>,
     window_changed: Notify,
     /// When a batch was delivered last.
@@ -141,8 +150,11 @@ pub async fn deliver(
     let mut batcher = Batcher::new(signal, settings.batch, exporter.max_request_bytes())
         .by_tenant(exporter.for_tenant(TenantId::DEFAULT).is_some());
     let metrics = DeliveryMetrics::new(&registry, cursor.pipeline(), &settings.exporter, signal);
+    let ahead = exporter.runs_ahead();
     let delivery = Arc::new(Delivery {
-        window: Mutex::new(Window::new(settings.max_in_flight)),
+        window: Mutex::new(Window::new(settings.max_in_flight + ahead)),
+        runs_ahead: ahead > 0,
+        turns: Mutex::new(Turns::new(Instant::now())),
         settings,
         signal,
         exporter,
@@ -157,6 +169,7 @@ pub async fn deliver(
     let mut under_way = JoinSet::new();
     let mut ready = Vec::new();
     let mut open = true;
+    let mut turn = Turn::first();
     // One timer, set again only when it has gone off: setting it for each payload would cost a wake-up each.
     let mut flush = pin!(sleep_until(Instant::now()));
     let mut flush_set = false;
@@ -188,23 +201,29 @@ pub async fn deliver(
                 batcher.flush_due(Instant::now(), &mut ready);
             }
         }
-        for tracked in ready
+        for mut tracked in ready
             .drain(..)
             .flat_map(|tracked| tracked.routed(&*delivery.exporter))
         {
+            turn = turn.next();
+            tracked.turn = turn;
+            let in_turn = InTurn::begin(delivery.clone(), turn);
             let entered = async {
                 // What was not made ready is made when it is sent; a panic that is no accident shows there again.
                 let prepared = unless_panicking(async {
                     match &tracked.to {
-                        Some(owner) => owner.prepare(&tracked.batch).await,
-                        None => delivery.exporter.prepare(&tracked.batch).await,
+                        Some(owner) => owner.prepare(&tracked.batch, turn).await,
+                        None => delivery.exporter.prepare(&tracked.batch, turn).await,
                     }
                 });
                 tokio::join!(delivery.window_allows(Window::try_enter), prepared);
             };
             // Left on disk, it is not settled, and is read again by the next process.
-            if delivery.unless_left(entered).await.is_some() {
-                under_way.spawn(delivery.clone().send(tracked));
+            match delivery.unless_left(entered).await {
+                Some(()) => {
+                    under_way.spawn(delivery.clone().send(tracked, in_turn));
+                }
+                None => in_turn.leave(),
             }
         }
         while under_way.try_join_next().is_some() {}
@@ -227,8 +246,8 @@ struct Search {
 async fn attempt_export(exporter: &dyn Exporter, tracked: &Tracked) -> Sent {
     let sent = unless_panicking(async {
         match &tracked.to {
-            Some(owner) => owner.send(&tracked.batch).await,
-            None => Sent::Answered(exporter.export(&tracked.batch).await),
+            Some(owner) => owner.send(&tracked.batch, tracked.turn).await,
+            None => Sent::Answered(exporter.export_in_turn(&tracked.batch, tracked.turn).await),
         }
     });
     sent.await.unwrap_or_else(|| {
@@ -260,7 +279,7 @@ impl Delivery {
     }
 
     /// Sends one batch until all of it is settled, or left.
-    async fn send(self: Arc<Self>, tracked: Tracked) {
+    async fn send(self: Arc<Self>, tracked: Tracked, in_turn: InTurn) {
         let mut place = Place::taken(&self);
         let mut work = vec![tracked];
         let mut search = Search {
@@ -270,7 +289,10 @@ impl Delivery {
         };
         // Depth first, head first: order is kept, and the list stays as short as the bisection is deep.
         while let Some(tracked) = work.pop() {
-            self.send_one(tracked, &mut work, &mut search, &mut place).await;
+            let sent = self.send_one(tracked, &mut work, &mut search, &mut place);
+            if sent.await.is_none() {
+                return in_turn.leave();
+            }
         }
     }
 
@@ -290,7 +312,7 @@ impl Delivery {
             sent = attempt_export(&*self.exporter, tracked) => sent,
             () = left => return None,
         };
-        self.record_latency(begun);
+        self.record_latency(begun + self.exporter.waited(tracked.turn));
         if !matches!(
             sent,
             Sent::Answered(Verdict::Delivered { .. } | Verdict::InPart { .. })
@@ -300,43 +322,42 @@ impl Delivery {
         Some(sent)
     }
 
-    /// Sends `tracked` until it is settled or left, or pushes its halves to `work`.
+    /// Sends `tracked` until it is settled, or pushes its halves to `work`; `None`: it is left.
     async fn send_one(
         &self,
         mut tracked: Tracked,
         work: &mut Vec<Tracked>,
         search: &mut Search,
         place: &mut Place<'_>,
-    ) {
+    ) -> Option<()> {
         let begun = *tracked.tries.begun.get_or_insert_with(Instant::now);
         loop {
-            let Some(probe) = self
-                .unless_left(self.wait_for_turn(place, &mut search.line))
-                .await
-            else {
-                return;
-            };
-            let Some(sent) = self.attempt(&tracked).await else {
-                return;
-            };
+            let turn = tracked.turn;
+            let probe = self
+                .unless_left(self.wait_for_turn(place, &mut search.line, turn))
+                .await?;
+            let sent = self.attempt(&tracked).await?;
             let refused = matches!(sent, Sent::Refused { .. });
             let verdict = match sent {
                 Sent::Answered(verdict) => verdict,
                 Sent::Refused { reason } => Verdict::Retry { after: None, reason },
-                Sent::Moved => return self.moved(tracked, probe, work),
+                Sent::Moved => {
+                    self.moved(tracked, probe, work);
+                    return Some(());
+                }
             };
             match verdict {
                 Verdict::Delivered { rejected, message } => {
                     *self.delivered.lock() = Some(Instant::now());
                     self.destination_accepted();
                     self.settle_delivered(&tracked, rejected, message).await;
-                    return;
+                    return Some(());
                 }
                 Verdict::InPart { refused, rejected } => {
                     *self.delivered.lock() = Some(Instant::now());
                     self.destination_accepted();
                     self.settle_in_part(&tracked, refused, rejected).await;
-                    return;
+                    return Some(());
                 }
                 Verdict::Retry { after, reason } => {
                     if probe {
@@ -345,19 +366,20 @@ impl Delivery {
                         self.gate_changed.notify_waiters();
                     }
                     let others_work = tracked.to.as_ref().is_some_and(|owner| owner.others_work());
-                    if !others_work {
+                    // How much goes at once to an exporter that runs ahead is its own affair.
+                    if !others_work && !self.runs_ahead {
                         self.window.lock().shrank();
                     }
                     let retries = tracked.tries.retries;
                     let delay =
                         after.unwrap_or_else(|| self.settings.retry.delay(retries, self.jitter.draw()));
-                    if !refused && self.gives_up(begun, delay) {
+                    if !refused && self.gives_up(begun, tracked.turn, delay) {
                         tracing::error!(
                             exporter = self.settings.exporter, signal = %self.signal, items = tracked.batch.items(), reason,
                             "gave up a batch: retry_on_failure.max_elapsed_time has passed (set it to 0 to retry for ever)"
                         );
                         self.settle_dropped(&tracked, DropReason::RetryExhausted);
-                        return;
+                        return Some(());
                     }
                     // The first failure of a batch is worth a line; the rest of an outage is in the metrics.
                     if retries == 0 {
@@ -376,14 +398,13 @@ impl Delivery {
                             None => tokio::time::sleep(delay).await,
                         }
                     };
-                    if self.unless_left(wait).await.is_none() {
-                        return;
-                    }
+                    self.unless_left(wait).await?;
                 }
                 Verdict::TooLarge { reason } => {
                     // An answer about this request alone: the destination works.
                     self.destination_accepted();
-                    return self.halve_or_refuse(tracked, work, &reason).await;
+                    self.halve_or_refuse(tracked, work, &reason).await;
+                    return Some(());
                 }
                 Verdict::PayloadFault { reason } => {
                     let between_items = tracked.sources.len() == 1;
@@ -394,11 +415,18 @@ impl Delivery {
                             self.gate_changed.notify_waiters();
                         }
                         search.requests_left -= if between_items { 2 } else { 0 };
-                        return self.halve_or_refuse(tracked, work, &reason).await;
+                        self.halve_or_refuse(tracked, work, &reason).await;
+                        return Some(());
                     }
                     match self.blame(&tracked, search) {
-                        Blame::Payload => return self.refused(&tracked, &reason).await,
-                        Blame::Moved => return self.moved(tracked, probe, work),
+                        Blame::Payload => {
+                            self.refused(&tracked, &reason).await;
+                            return Some(());
+                        }
+                        Blame::Moved => {
+                            self.moved(tracked, probe, work);
+                            return Some(());
+                        }
                         Blame::Endpoint => {}
                     }
                     // Held, and this payload is the probe: others must have their turn at probing, or a
@@ -407,7 +435,8 @@ impl Delivery {
                     if tracked.tries.refused_probes > MAX_REFUSED_PROBES {
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
-                        return self.refused(&tracked, &reason).await;
+                        self.refused(&tracked, &reason).await;
+                        return Some(());
                     }
                     search.line.refused();
                     self.hold(probe, &format!("every payload is refused: {reason}"));
@@ -484,12 +513,14 @@ impl Delivery {
         }
     }
 
-    fn gives_up(&self, begun: Instant, delay: Duration) -> bool {
+    fn gives_up(&self, begun: Instant, turn: Turn, delay: Duration) -> bool {
         let retry = &self.settings.retry;
-        !retry.enabled
-            || retry
-                .max_elapsed_time
-                .is_some_and(|max| begun.elapsed() + delay > max)
+        let since = match self.runs_ahead {
+            true => self.turns.lock().first_since(turn).map(|first| first.max(begun)),
+            false => Some(begun),
+        };
+        let is_over = |max| since.is_some_and(|since| since.elapsed() + delay > max);
+        !retry.enabled || retry.max_elapsed_time.is_some_and(is_over)
     }
 
     async fn halve_or_refuse(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use sluice_payload::{Encoding, Frame, Signal, TenantId, WireFormat};
 
-use crate::RoutedPart;
+use crate::{Ending, RoutedPart, Turn};
 
 /// A run of payload slices that becomes one export request. Laid end to end, the bodies of the
 /// parts are one valid `Export*ServiceRequest`, for exporters that [take](Exporter::takes) nothing else.
@@ -120,10 +120,31 @@ pub trait Exporter: Send + Sync + 'static {
         format == WireFormat::Otlp
     }
 
-    /// Makes ready what it can of the batch that will be exported next, while those before it are under way.
-    fn prepare<'a>(&'a self, _: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    /// Makes ready what it can of the batch that will be exported next, while those before it are under way. Called once for each batch, in
+    /// their order.
+    fn prepare<'a>(&'a self, _: &'a Batch, _: Turn) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async {})
     }
+
+    /// How many more batches it is given while one is not done, whatever the settings say. More than none is for an exporter that keeps
+    /// the order by itself, as [`Turn`]s have it: it holds back what must not pass what comes before, within [`export_in_turn`](Self::export_in_turn), which
+    /// then takes longer than its time-out. The first of those under way waits for no other.
+    fn runs_ahead(&self) -> usize {
+        0
+    }
+
+    /// Sends `batch`, or a piece of it, which has this turn.
+    fn export_in_turn<'a>(&'a self, batch: &'a Batch, _: Turn) -> Export<'a> {
+        self.export(batch)
+    }
+
+    /// For how long the last attempt of this turn had nothing under way, because it waited for others before it.
+    fn waited(&self, _: Turn) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Nothing more will come of this turn: it holds back no other, unless it is left.
+    fn ends(&self, _: Turn, _: Ending) {}
 
     /// Cuts `batch` by where each part of it belongs, when the exporter has several places: the pieces are what is sent, each to its
     /// own, and hold exactly the items of the batch. `None`: all of it goes to this exporter.

@@ -18,6 +18,7 @@ mod retry;
 mod ring;
 mod routed;
 mod tracked;
+mod turn;
 mod window;
 
 pub use balanced::{Balance, Balanced};
@@ -28,3 +29,4 @@ pub use gate::{FIRST_PROBE, MAX_PAYLOAD_FAULTS_IN_A_ROW, MAX_PROBE_INTERVAL};
 pub use intake::{AckLevel, Formats, Intake, NotTaken, Offer, Route, Taken};
 pub use retry::RetrySettings;
 pub use routed::{Blame, Owner, Routed, RoutedPart, Sent};
+pub use turn::{Ending, Turn};

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::balanced::endpoint_gauges;
 use crate::ring::{Failed, Failure, Refuses, Ring, owner};
-use crate::{Batch, Export, Exporter, Part, Verdict, kind};
+use crate::{Batch, Export, Exporter, Part, Turn, Verdict, kind};
 
 /// What is under way to an endpoint that has left because it does not answer may still be answered in this time. Then others have it:
 /// requests to an endpoint that hangs must not keep their places among those under way until their time is up. One that has left
@@ -73,12 +73,12 @@ pub trait Owner: std::fmt::Debug + Send + Sync {
     fn payload_refused(&self, new: bool) -> Blame;
 
     /// As [`Exporter::prepare`].
-    fn prepare<'a>(&'a self, _: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn prepare<'a>(&'a self, _: &'a Batch, _: Turn) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         Box::pin(async {})
     }
 
-    /// Sends `batch` once, as [`Exporter::export`] does.
-    fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a>;
+    /// Sends `batch` once, as [`Exporter::export_in_turn`] does.
+    fn send<'a>(&'a self, batch: &'a Batch, turn: Turn) -> Sending<'a>;
 }
 
 /// A piece of a batch, and what sends it.
@@ -308,7 +308,7 @@ impl Owner for Nowhere {
         Blame::Payload
     }
 
-    fn send<'a>(&'a self, _: &'a Batch) -> Sending<'a> {
+    fn send<'a>(&'a self, _: &'a Batch, _: Turn) -> Sending<'a> {
         Box::pin(async { Sent::Moved })
     }
 }
@@ -372,7 +372,7 @@ impl Owner for Endpoint {
         }
     }
 
-    fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
+    fn send<'a>(&'a self, batch: &'a Batch, _: Turn) -> Sending<'a> {
         Box::pin(async move {
             let begun = Instant::now();
             tokio::select! {

@@ -10,7 +10,7 @@ use sluice_wire::{Limit, REMOTE_WRITE_1, REMOTE_WRITE_2, halve_remote_write};
 use tokio::time::Instant;
 
 use crate::routed::Sending;
-use crate::{Batch, Blame, Exporter, Owner, Part, RoutedPart, Sent, kind};
+use crate::{Batch, Blame, Exporter, Owner, Part, RoutedPart, Sent, Turn, kind};
 
 /// A batch that knows which payloads its parts come from.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub(crate) struct Tracked {
     pub sources: Vec<Source>,
     /// Whose it is, when the exporter routes, or has a sender for each tenant.
     pub to: Option<Arc<dyn Owner>>,
+    /// Where it is in the order of the delivery.
+    pub turn: Turn,
     pub tries: Tries,
 }
 
@@ -53,12 +55,12 @@ impl Owner for OfTenant {
         Blame::Payload
     }
 
-    fn prepare<'a>(&'a self, batch: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        self.0.prepare(batch)
+    fn prepare<'a>(&'a self, batch: &'a Batch, turn: Turn) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        self.0.prepare(batch, turn)
     }
 
-    fn send<'a>(&'a self, batch: &'a Batch) -> Sending<'a> {
-        Box::pin(async { Sent::Answered(self.0.export(batch).await) })
+    fn send<'a>(&'a self, batch: &'a Batch, turn: Turn) -> Sending<'a> {
+        Box::pin(async move { Sent::Answered(self.0.export_in_turn(batch, turn).await) })
     }
 }
 
@@ -130,6 +132,7 @@ impl Tracked {
             },
             sources: Vec::new(),
             to: None,
+            turn: Turn::default(),
             tries: Tries::default(),
         }
     }
@@ -160,6 +163,7 @@ impl Tracked {
                 batch: Batch { signal, parts },
                 sources,
                 to: Some(piece.to),
+                turn: self.turn,
                 tries: self.tries,
             }
         };
@@ -167,7 +171,7 @@ impl Tracked {
     }
 
     /// Two batches of about half the size each, or `None` when one item cannot be halved.
-    pub fn halve(mut self) -> Result<(Tracked, Tracked), Tracked> {
+    pub fn halve(mut self) -> Result<(Tracked, Tracked), Box<Tracked>> {
         let signal = self.batch.signal;
         if self.batch.parts.len() > 1 {
             let middle = self.batch.parts.len() / 2;
@@ -178,6 +182,7 @@ impl Tracked {
                 },
                 sources: self.sources.split_off(middle),
                 to: self.to.clone(),
+                turn: self.turn,
                 tries: self.tries,
             };
             return Ok((self, tail));
@@ -187,10 +192,11 @@ impl Tracked {
             .then(|| halved(signal, &self.batch.parts[0], items))
             .flatten()
         else {
-            return Err(self);
+            return Err(Box::new(self));
         };
         let half = Tracked {
             to: self.to.clone(),
+            turn: self.turn,
             tries: self.tries,
             ..Tracked::new(signal)
         };

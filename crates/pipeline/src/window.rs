@@ -30,7 +30,7 @@ pub(crate) struct Window {
 
 /// Where a batch waits to be tried again.
 #[derive(Debug, Default)]
-pub(crate) struct Turn(Option<u64>);
+pub(crate) struct InLine(Option<u64>);
 
 /// Which request of its batch one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,9 +65,9 @@ impl Window {
         free
     }
 
-    /// Takes the right to another request, for who has a place, or a turn in line.
-    pub fn try_again(&mut self, turn: &mut Turn) -> bool {
-        let number = *turn.0.get_or_insert_with(|| {
+    /// Takes the right to another request, for who has a place, or a number in line.
+    pub fn try_again(&mut self, in_line: &mut InLine) -> bool {
+        let number = *in_line.0.get_or_insert_with(|| {
             self.numbers += 1;
             self.line.push_back(self.numbers);
             self.numbers
@@ -75,7 +75,7 @@ impl Window {
         let free = self.has_room() && self.line.front() == Some(&number);
         if free {
             self.line.pop_front();
-            turn.0 = None;
+            in_line.0 = None;
             self.again += 1;
         }
         free
@@ -93,10 +93,10 @@ impl Window {
         }
     }
 
-    /// Gives the place back, and the turn, if it was waiting for one.
-    pub fn leave(&mut self, turn: Turn) {
+    /// Gives the place back, and the number, if it was in line.
+    pub fn leave(&mut self, in_line: InLine) {
         self.batches -= 1;
-        if let Some(number) = turn.0 {
+        if let Some(number) = in_line.0 {
             self.line.retain(|one| *one != number);
         }
     }
@@ -137,7 +137,7 @@ mod tests {
         assert!(!window.try_enter(), "ten in flight");
         window.ended(Attempt::First);
         assert!(!window.try_enter(), "ten batches");
-        window.leave(Turn::default());
+        window.leave(InLine::default());
         assert!(window.try_enter());
     }
 
@@ -147,7 +147,7 @@ mod tests {
     fn who_is_tried_for_ever_leaves_room() {
         let mut window = Window::new(4);
         (0..20).for_each(|_| window.shrank());
-        let mut turns = [Turn::default(), Turn::default(), Turn::default()];
+        let mut turns = [InLine::default(), InLine::default(), InLine::default()];
         for (stuck, turn) in turns.iter_mut().enumerate() {
             assert!(window.try_enter(), "with {stuck} others");
             assert!(!window.try_again(turn), "the window is one");
@@ -174,7 +174,7 @@ mod tests {
             (0..seed % 4 * 2).for_each(|_| window.grew());
             let mut under_way = Vec::new();
             let mut pausing = 0;
-            let mut waiting: VecDeque<Turn> = VecDeque::new();
+            let mut waiting: VecDeque<InLine> = VecDeque::new();
             for _ in 0..500 {
                 match random.below(5) {
                     0 => {
@@ -196,7 +196,7 @@ mod tests {
                     }
                     1 if pausing > 0 => {
                         pausing -= 1;
-                        let mut turn = Turn::default();
+                        let mut turn = InLine::default();
                         match window.try_again(&mut turn) {
                             true => {
                                 assert!(under_way.len() < window.limit as usize, "seed {seed}: too many");
@@ -225,7 +225,7 @@ mod tests {
                         let ends = random.below(under_way.len() as u64) as usize;
                         window.ended(under_way.swap_remove(ends));
                         match random.one_in(2) {
-                            true => window.leave(Turn::default()),
+                            true => window.leave(InLine::default()),
                             false => pausing += 1,
                         }
                     }

@@ -12,6 +12,7 @@ use crate::body::{Format, Lanes};
 use crate::cumulative::{Change, Cumulative, Fault, TotalsFile};
 use crate::decode::Version;
 use crate::dropped::Reason;
+use crate::lane_set::LaneSet;
 use crate::mapping::Mapping;
 use crate::relabelled::Relabelled;
 use crate::snappy;
@@ -159,6 +160,15 @@ impl Encoder {
     /// The bodies for parts of a batch in the order they came in, of which those of OTLP that follow each other are one request, and
     /// each of remote write is one.
     pub fn encode_all(&mut self, parts: &[(WireFormat, &[u8])]) -> (Lanes, Outcome) {
+        self.encode_but(parts, &[])
+    }
+
+    /// The same, where `delivered` says of each part in which lanes it has been delivered: its series in them are left out. It may be empty.
+    pub(crate) fn encode_but(
+        &mut self,
+        parts: &[(WireFormat, &[u8])],
+        delivered: &[LaneSet],
+    ) -> (Lanes, Outcome) {
         self.begin();
         let out = self.format().version();
         let mut steps = Steps {
@@ -169,15 +179,15 @@ impl Encoder {
         };
         let made = match &mut self.writer {
             Writer::V1(writer) => {
-                let outcome = steps.run(parts, out, writer);
+                let outcome = steps.run(parts, delivered, out, writer);
                 (writer.finish(), outcome)
             }
             Writer::V1Zstd(writer) => {
-                let outcome = steps.run(parts, out, writer);
+                let outcome = steps.run(parts, delivered, out, writer);
                 (writer.finish(), outcome)
             }
             Writer::V2(writer) => {
-                let outcome = steps.run(parts, out, writer);
+                let outcome = steps.run(parts, delivered, out, writer);
                 (writer.finish(), outcome)
             }
         };
@@ -207,13 +217,24 @@ struct Steps<'e> {
 }
 
 impl Steps<'_> {
-    fn run(&mut self, parts: &[(WireFormat, &[u8])], out: Version, writer: &mut impl Sink) -> Outcome {
-        let mut relabelled = self.relabelled.before(writer);
+    fn run(
+        &mut self,
+        parts: &[(WireFormat, &[u8])],
+        delivered: &[LaneSet],
+        out: Version,
+        writer: &mut impl Sink,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
-        for parts in parts.chunk_by(|(a, _), (b, _)| a == b) {
-            let version = match parts[0].0 {
+        let nowhere = LaneSet::default();
+        let delivered = delivered.iter().chain(std::iter::repeat(&nowhere));
+        let parts: Vec<_> = parts.iter().zip(delivered).collect();
+        for parts in parts.chunk_by(|(a, in_a), (b, in_b)| a.0 == b.0 && in_a == in_b) {
+            let ((format, _), delivered) = parts[0];
+            writer.leave_out(delivered);
+            let mut relabelled = self.relabelled.before(writer);
+            let version = match format {
                 WireFormat::Otlp => {
-                    let parts: Vec<&[u8]> = parts.iter().map(|(_, body)| *body).collect();
+                    let parts: Vec<&[u8]> = parts.iter().map(|((_, body), _)| *body).collect();
                     let mut totals = self.cumulative.before(&mut relabelled);
                     outcome.add(&self.transcoder.run(&parts, &mut totals));
                     continue;
@@ -221,10 +242,11 @@ impl Steps<'_> {
                 WireFormat::RemoteWrite1 => Version::V1,
                 WireFormat::RemoteWrite2 => Version::V2,
             };
-            for (_, body) in parts {
+            for ((_, body), _) in parts {
                 outcome.add(&self.through.run(version, body, out, &mut relabelled));
             }
         }
+        writer.leave_out(&nowhere);
         let [out_of_order, no_room, invalid] = self.cumulative.end();
         for (reason, points) in [
             (Reason::DeltaOrder, out_of_order),
@@ -335,9 +357,9 @@ mod tests {
                 relabelled: &mut encoder.relabelled,
             };
             match &mut encoder.writer {
-                Writer::V1(writer) => steps.run(&first, format.version(), writer),
-                Writer::V1Zstd(writer) => steps.run(&first, format.version(), writer),
-                Writer::V2(writer) => steps.run(&first, format.version(), writer),
+                Writer::V1(writer) => steps.run(&first, &[], format.version(), writer),
+                Writer::V1Zstd(writer) => steps.run(&first, &[], format.version(), writer),
+                Writer::V2(writer) => steps.run(&first, &[], format.version(), writer),
             };
             let (lanes, outcome) = encoder.encode(&[&second]);
             let (want, want_outcome) = Encoder::new(settings).encode(&[&second]);

@@ -49,6 +49,25 @@ pub(crate) fn place(bytes: &[u8]) -> u64 {
     }
 }
 
+/// The hash of many bytes, from `seed` on: four streams of [`place`] beside each other, as fast as they are read from memory.
+pub(crate) fn long(bytes: &[u8], seed: u64) -> u64 {
+    let mut streams = [seed, seed ^ A, seed ^ B, seed ^ A.wrapping_add(B)];
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    for block in blocks {
+        let (words, _) = block.as_chunks::<8>();
+        for (stream, pair) in streams.iter_mut().zip(words.chunks_exact(2)) {
+            *stream = fold(
+                *stream ^ u64::from_le_bytes(pair[0]),
+                u64::from_le_bytes(pair[1]) ^ A,
+            );
+        }
+    }
+    let streams = streams
+        .into_iter()
+        .fold(seed, |state, stream| fold(state ^ stream, B));
+    hash(rest, streams ^ bytes.len() as u64)
+}
+
 /// The hash of a label whose name has the hash `name`.
 #[inline]
 pub(crate) fn label(name: u64, value: &[u8]) -> u64 {

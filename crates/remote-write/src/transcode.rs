@@ -27,6 +27,7 @@ use sluice_wire::{Kind, Metric, MetricData, MetricKind, Request};
 
 use crate::dropped::{Dropped, Reason};
 use crate::labels::{Names, SeriesLabels};
+use crate::lane_set::LaneSet;
 use crate::mapping::Mapping;
 
 use blocks::Blocks;
@@ -52,6 +53,9 @@ pub(crate) trait Sink {
 
     /// Called when all series of a data point have been given.
     fn point(&mut self) {}
+
+    /// From now on series of these lanes are left out: they have been delivered. Only what writes bodies has lanes.
+    fn leave_out(&mut self, _: &LaneSet) {}
 }
 
 /// A value at a time.

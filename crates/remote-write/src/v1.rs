@@ -12,6 +12,7 @@ use sluice_wire::Fields;
 
 use crate::body::{Format, Lanes};
 use crate::labels::SeriesLabels;
+use crate::lane_set::LaneSet;
 use crate::protobuf::{put_delimited, put_double, put_uint, put_varint, varint_len};
 use crate::transcode::{About, Sample, Sink, Value};
 use lane::{Lane, Shape};
@@ -51,6 +52,7 @@ pub(crate) trait Writer: Default {
 pub(crate) struct V1<W> {
     lanes: Vec<Lane<W>>,
     max_bytes: u64,
+    left_out: LaneSet,
     metadata: Option<Metadata>,
     beside: Vec<u8>,
 }
@@ -67,6 +69,7 @@ impl<W: Writer> V1<W> {
         Self {
             lanes: (0..lanes.max(1)).map(|_| Lane::new()).collect(),
             max_bytes: max_bytes as u64,
+            left_out: LaneSet::default(),
             metadata: metadata.then(Metadata::default),
             beside: Vec::new(),
         }
@@ -126,6 +129,9 @@ impl<W: Writer> Sink for V1<W> {
             1 => 0,
             lanes => crate::hash::lane(labels.hash(), lanes),
         };
+        if self.left_out.contains(lane) {
+            return;
+        }
         let lane = &mut self.lanes[lane];
         let beside = &mut self.beside;
         beside.clear();
@@ -171,7 +177,8 @@ impl<W: Writer> Sink for V1<W> {
         let Some(metadata) = &mut self.metadata else {
             return;
         };
-        if about.family.is_empty() || metadata.known.contains(about.family) {
+        // It goes with the first lane.
+        if about.family.is_empty() || metadata.known.contains(about.family) || self.left_out.contains(0) {
             return;
         }
         metadata.known.insert(about.family.into());
@@ -181,6 +188,10 @@ impl<W: Writer> Sink for V1<W> {
         put_delimited(&mut message, 4, about.help.as_bytes());
         put_delimited(&mut message, 5, about.unit.as_bytes());
         put_delimited(&mut metadata.body, METADATA, &message);
+    }
+
+    fn leave_out(&mut self, lanes: &LaneSet) {
+        self.left_out.clone_from(lanes);
     }
 }
 

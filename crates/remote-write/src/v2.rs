@@ -10,6 +10,7 @@ use std::collections::HashMap;
 
 use crate::body::{Body, Format, Lanes, Written};
 use crate::labels::{METRIC_NAME, SeriesLabels, Slot};
+use crate::lane_set::LaneSet;
 use crate::protobuf::{put_delimited, put_double, put_uint, put_varint, varint_len};
 use crate::snappy;
 use crate::transcode::{About, Exemplar, Sample, Sink, Value};
@@ -42,6 +43,7 @@ const BESIDE_LABELS: usize = 128;
 pub(crate) struct V2 {
     lanes: Vec<Lane>,
     max_bytes: u64,
+    left_out: LaneSet,
     /// Tells the metric that series are being written of from those before it; never 0.
     metric: u64,
     compressor: Compressor,
@@ -89,6 +91,7 @@ impl V2 {
         Self {
             lanes: (0..lanes.max(1)).map(|_| Lane::default()).collect(),
             max_bytes: max_bytes as u64,
+            left_out: LaneSet::default(),
             metric: 1,
             compressor: Compressor(Box::new(snap::raw::Encoder::new())),
             refs: Vec::new(),
@@ -331,6 +334,9 @@ impl Sink for V2 {
             1 => 0,
             lanes => crate::hash::lane(labels.hash(), lanes),
         };
+        if self.left_out.contains(lane) {
+            return;
+        }
         let lane = &mut self.lanes[lane];
         let histogram = match sample.value {
             Value::Float(_) | Value::Absent => 0,
@@ -385,6 +391,10 @@ impl Sink for V2 {
 
     fn metric(&mut self, _: &About<'_>) {
         self.metric += 1;
+    }
+
+    fn leave_out(&mut self, lanes: &LaneSet) {
+        self.left_out.clone_from(lanes);
     }
 }
 

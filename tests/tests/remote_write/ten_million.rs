@@ -1,6 +1,5 @@
 //! Ten million samples on their way through everything that a destination does wrong, and a kill.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use prost::Message;
@@ -170,8 +169,7 @@ fn judge(request: &WriteRequest, seen: &Mutex<Seen>, told: &watch::Sender<u64>) 
 
 /// Scenario: a gateway with its queue on disk sends 10,000 series a thousand times over 16 lanes. One request in five is answered
 /// with 503, one in a thousand never, more than 400 series with 413, one series with 400; half-way the gateway is killed (SIGKILL).
-/// Guarantees: every sample of every other series is taken, in order; none twice but for what the start sends again, which is all that came after one round,
-/// the same for all series.
+/// Guarantees: every sample of every other series is taken, in order; none twice but for what the start sends again, which is the last batch of each lane.
 ///
 /// Takes minutes: `cargo test --release -p sluice-tests --test remote_write -- --ignored --nocapture ten_million`.
 #[tokio::test(flavor = "multi_thread")]
@@ -214,8 +212,6 @@ async fn ten_million_samples_through_faults_and_a_kill() {
         let end = if series.to_string() == POISON { 0 } else { ROUNDS };
         assert!(rounds.are_whole(end, 1), "{series}: {rounds:?}");
     }
-    // The start has one place where it goes on, for all series.
-    let went_back = seen.rounds.iter().filter(|rounds| rounds.rewinds > 0);
-    let places: BTreeSet<u64> = went_back.map(|rounds| rounds.back_to).collect();
-    assert!(places.len() <= 1, "{places:?}");
+    // Each lane goes on where it was: with the batch that had no answer, and that of the bad series with the one before it too, if its end was not written down yet.
+    assert!(most_again <= Some(2), "{most_again:?}");
 }

@@ -3,14 +3,15 @@
 use tokio::time::{Instant, sleep_until};
 
 use super::Delivery;
+use crate::Turn;
 use crate::gate::{Line, Pass};
-use crate::window::{Attempt, Turn, Window};
+use crate::window::{Attempt, InLine, Window};
 
 /// A batch's place in the window, and its right to a request while it has one; given back however its task ends.
 pub(super) struct Place<'a> {
     delivery: &'a Delivery,
     attempt: Option<Attempt>,
-    turn: Turn,
+    in_line: InLine,
 }
 
 impl<'a> Place<'a> {
@@ -20,7 +21,7 @@ impl<'a> Place<'a> {
         Self {
             delivery,
             attempt: Some(Attempt::First),
-            turn: Turn::default(),
+            in_line: InLine::default(),
         }
     }
 
@@ -29,8 +30,11 @@ impl<'a> Place<'a> {
         if self.attempt.is_some() {
             return false;
         }
-        let turn = &mut self.turn;
-        let has_waited = self.delivery.window_allows(|window| window.try_again(turn)).await;
+        let in_line = &mut self.in_line;
+        let has_waited = self
+            .delivery
+            .window_allows(|window| window.try_again(in_line))
+            .await;
         self.delivery.metrics.in_flight.add(1);
         self.attempt = Some(Attempt::Again);
         // A first attempt may go beside it, and the next in line where there is room: both may have asked before it did.
@@ -55,7 +59,7 @@ impl Drop for Place<'_> {
             self.delivery.metrics.in_flight.add(-1);
             window.ended(attempt);
         }
-        window.leave(std::mem::take(&mut self.turn));
+        window.leave(std::mem::take(&mut self.in_line));
         drop(window);
         self.delivery.window_changed.notify_waiters();
     }
@@ -76,9 +80,9 @@ impl Delivery {
     }
 
     /// Waits until a request may be sent; true when it is the probe of a held destination.
-    pub(super) async fn wait_for_turn(&self, place: &mut Place<'_>, line: &mut Line) -> bool {
+    pub(super) async fn wait_for_turn(&self, place: &mut Place<'_>, line: &mut Line, turn: Turn) -> bool {
         loop {
-            let probe = self.wait_for_gate(place, line).await;
+            let probe = self.wait_for_gate(place, line, turn).await;
             // Behind the gate: who waits there has no right to a request that the probe could be waiting for. Meanwhile the gate may have closed.
             if !place.begin().await {
                 return probe;
@@ -86,9 +90,16 @@ impl Delivery {
         }
     }
 
-    async fn wait_for_gate(&self, place: &mut Place<'_>, line: &mut Line) -> bool {
+    async fn wait_for_gate(&self, place: &mut Place<'_>, line: &mut Line, turn: Turn) -> bool {
         loop {
             let changed = self.gate_changed.notified();
+            // A probe that waited for what comes before it would wait for ever: that waits for the probe.
+            let may_probe = !self.runs_ahead || self.turns.lock().first_since(turn).is_some();
+            if !may_probe && self.gate.lock().is_held() {
+                place.pause();
+                changed.await;
+                continue;
+            }
             let pass = self.gate.lock().pass(Instant::now(), line);
             match pass {
                 Pass::Open => return false,

@@ -14,6 +14,7 @@ use sluice_payload::{Payload, Tenants, WireFormat};
 use super::*;
 use crate::{Batch, Export, Refused};
 
+mod in_order;
 mod turns;
 
 /// Answers by script, then by rule; remembers the sequence of item counts it was sent.
@@ -32,7 +33,11 @@ impl Exporter for Scripted {
         })
     }
 
-    fn prepare<'a>(&'a self, batch: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn prepare<'a>(
+        &'a self,
+        batch: &'a Batch,
+        _: Turn,
+    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         let poison = batch
             .parts
             .iter()
@@ -736,7 +741,11 @@ impl Exporter for ByTenant {
         })
     }
 
-    fn prepare<'a>(&'a self, _: &'a Batch) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    fn prepare<'a>(
+        &'a self,
+        _: &'a Batch,
+        _: Turn,
+    ) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         self.prepared.lock().push(self.of);
         Box::pin(async {})
     }

@@ -36,6 +36,7 @@ use sluice_journal::{File, Filesystem, OpenMode};
 
 use super::record;
 use super::total::{Change, Key, Total};
+use crate::exporter::BATCHES_AHEAD;
 
 const MAGIC: [u8; 4] = *b"SLrT";
 const VERSION: u16 = 2;
@@ -55,14 +56,14 @@ const CHANGES: u8 = 3;
 /// A file grows by so much at least before it is written anew: some 100,000 points.
 const LOG_BYTES: u64 = 4 << 20;
 
-/// Of the last requests so much goes into the new file, and at least so many: those that may come again. They are the one under way, the one
+/// Of the last requests so much goes into the new file, and at least so many: those that may come again. They are those under way, the one
 /// encoded meanwhile, and those of which the queue had not written down yet that they are done, which takes it a second at most.
 const KEPT_BYTES: u64 = 256 << 10;
 const KEPT_REQUESTS: usize = 16;
 
-/// Beyond so much there are less of them, down to those three.
+/// Beyond so much there are less of them, down to all under way and one of each of the others.
 const MAX_KEPT_BYTES: u64 = 8 << 20;
-const LEAST_KEPT_REQUESTS: usize = 3;
+const LEAST_KEPT_REQUESTS: usize = BATCHES_AHEAD + 3;
 
 /// Totals are written in records of about this size.
 const TOTALS_BYTES: usize = 256 << 10;

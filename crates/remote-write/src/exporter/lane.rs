@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sluice_pipeline::Verdict;
+use tokio::time::Instant;
 
 use super::Inner;
 use super::classify::{Settled, came, settled};
@@ -29,9 +30,16 @@ const CUT_INTERVAL: Duration = Duration::from_millis(50);
 /// single series of a million, and once more.
 const MAX_CUTS_IN_VAIN: u32 = 24;
 
-/// Attempts in which each series that a lane has left is refused by itself, by an endpoint that takes nothing else meanwhile: beyond so many it is taken for
-/// the series' fault, or what is behind them would wait for ever. Probes come 5, 10 and 20 s apart.
+/// Attempts in which all that a lane has left is refused, by an endpoint that takes nothing else meanwhile, but took something else [lately](WORKED_WITHIN), or of
+/// this batch: beyond so many it is taken for the fault of what is left, or what is behind would wait for ever. Probes come 5, 10 and 20 s apart.
 const MAX_HOLDS: u32 = 3;
+
+/// The same for an endpoint of which nothing shows that it works: some ten minutes of probes, for somebody to mend it. Only what is so little that each series was
+/// refused by itself in one attempt is given up then: an endpoint that refuses whatever comes is not to lose much.
+const MAX_HOLDS_IN_DOUBT: u32 = 12;
+
+/// What an endpoint took so long before it first refused all that a lane has left says that it works: longer than most destinations are without a batch.
+const WORKED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What a lane has to send of a batch.
 #[derive(Debug)]
@@ -51,8 +59,11 @@ pub(super) struct Lane {
     noes: u32,
     /// Series refused while nothing has been taken yet: what is wrong may not be with them.
     suspects: Vec<(Body, String)>,
-    /// How often nothing but suspects was left at the end of an attempt.
+    /// How often all that is left was refused in an attempt, and since when.
     holds: u32,
+    refused_since: Option<Instant>,
+    /// What is refused is at fault itself, whatever else the endpoint takes.
+    is_at_fault: bool,
 }
 
 /// What each endpoint said in the attempt under way.
@@ -147,13 +158,23 @@ impl Lane {
             noes: 0,
             suspects: Vec::new(),
             holds: 0,
+            refused_since: None,
+            is_at_fault: false,
         }
     }
 
-    /// Whether all that is left has been refused by itself in more than [`MAX_HOLDS`] attempts; this was one of them.
-    pub fn is_beyond_doubt(&mut self) -> bool {
-        self.holds += u32::from(self.work.is_empty());
-        self.work.is_empty() && self.holds > MAX_HOLDS
+    /// All that is left was refused in this attempt. The endpoint `took` something of this batch, or of any `at` some time. Held, and once that happened often
+    /// enough searched for what is at fault.
+    pub fn is_refused(&mut self, took: bool, at: Option<Instant>, inner: &Inner) {
+        self.holds += 1;
+        let since = *self.refused_since.get_or_insert_with(Instant::now);
+        let works = took || at.is_some_and(|at| at + WORKED_WITHIN > since);
+        let in_doubt = self.work.is_empty() && self.holds > MAX_HOLDS_IN_DOUBT;
+        self.is_at_fault = works && self.holds > MAX_HOLDS || in_doubt;
+        match self.is_at_fault {
+            true => self.took(inner),
+            false => self.take_back(),
+        }
     }
 
     /// Samples that have not been taken, and never will be.
@@ -214,7 +235,7 @@ impl Lane {
 
     /// Puts everything that was refused in vain back to be sent, in its order, and lets the search begin anew: a destination that
     /// took nothing at all has said nothing about these series.
-    pub fn take_back(&mut self) {
+    fn take_back(&mut self) {
         self.take_back_suspects();
         self.work.infer_nothing();
         self.cuts = 0;
@@ -255,6 +276,7 @@ impl Lane {
             Settled::Taken | Settled::InPart { .. } => {
                 said.takes();
                 shard.untried.took();
+                *shard.took_at.lock() = Some(Instant::now());
                 false
             }
             Settled::TooLarge { reason } | Settled::Refused { reason } => {
@@ -358,7 +380,7 @@ impl Lane {
         heard: &Heard,
     ) -> Option<LaneEnd> {
         // In this attempt: an endpoint that took something before may be out of order as a whole by now.
-        let takes = heard[inner.shard_of(self.number)].took();
+        let takes = self.is_at_fault || heard[inner.shard_of(self.number)].took();
         if takes {
             self.took(inner);
         }

@@ -8,6 +8,7 @@ use sluice_client::{
     Auth, ClientTls, ConnectSettings, EgressPool, Http1Settings, InvalidEndpoint, SendError, Sign, TlsError,
 };
 
+use super::positions::LanesFile;
 use super::tenant::TenantHeader;
 use crate::encoder::EncoderSettings;
 
@@ -71,6 +72,8 @@ pub struct RemoteWriteExporterOptions {
     pub http1: Http1Settings,
     /// How bodies are made.
     pub encoder: EncoderSettings,
+    /// Where it is kept over a restart what each lane has delivered; without it what was under way is sent again in all lanes.
+    pub lanes: Option<LanesFile>,
     /// Batches are cut below this many bytes of OTLP.
     pub max_request_bytes: usize,
 }
@@ -91,12 +94,35 @@ impl Default for RemoteWriteExporterOptions {
             connect: ConnectSettings::default(),
             http1: Http1Settings::default(),
             encoder: EncoderSettings::default(),
+            lanes: None,
             max_request_bytes: REQUEST_BYTES,
         }
     }
 }
 
 impl RemoteWriteExporterOptions {
+    /// All that decides what payloads become, in which lane it is and where that goes. Secrets are not in it.
+    pub(super) fn deciding(&self) -> String {
+        let encoder = EncoderSettings {
+            totals: None,
+            ..self.encoder.clone()
+        };
+        let tenants = self.tenant_header.as_ref();
+        let tenants = tenants.map(|header| (&header.name, &header.default));
+        let user = match &self.auth {
+            Auth::Basic { username, .. } => username,
+            _ => "",
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        let Self {
+            endpoint,
+            shard_endpoints,
+            headers,
+            ..
+        } = self;
+        format!("{version} {encoder:?} {endpoint} {shard_endpoints:?} {headers:?} {tenants:?} {user}")
+    }
+
     /// External labels and the namespace, which go into every series as they are, have to be names.
     pub(super) fn check_labels(&self) -> Result<(), ExporterError> {
         let mapping = &self.encoder.mapping;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sluice_payload::{TenantId, Tenants, WireFormat};
-use sluice_pipeline::{Batch, Export, Exporter};
+use sluice_pipeline::{Batch, Export, Exporter, Turn};
 
 use super::RemoteWriteExporter;
 use super::formats::OWN_HEADERS;
@@ -88,6 +88,11 @@ impl Tenant {
         headers.insert(name, value.clone());
     }
 
+    /// What the destination is told.
+    pub fn value(&self) -> &[u8] {
+        self.header.1.as_bytes()
+    }
+
     pub fn name(&self) -> Option<Arc<str>> {
         self.name.clone()
     }
@@ -116,8 +121,12 @@ impl Exporter for OfTenant {
         self.exporter.takes(format)
     }
 
-    fn prepare<'a>(&'a self, batch: &'a Batch) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        Box::pin(self.exporter.encode_ahead(batch, Some(&self.tenant)))
+    fn prepare<'a>(&'a self, batch: &'a Batch, turn: Turn) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(self.exporter.0.encode_ahead(batch, turn, Some(&self.tenant)))
+    }
+
+    fn export_in_turn<'a>(&'a self, batch: &'a Batch, turn: Turn) -> Export<'a> {
+        Box::pin(self.exporter.send_in_turn(batch, turn, Some(&self.tenant)))
     }
 
     fn max_request_bytes(&self) -> usize {

@@ -13,18 +13,33 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use parking_lot::Mutex;
 use prost::Message;
 use sluice_payload::{Signal, WireFormat};
-use sluice_pipeline::{Batch, Exporter, Part, Verdict};
+use sluice_pipeline::{Batch, Exporter, Part, Turn, Verdict};
 use sluice_telemetry::{Counter, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::lane::Lane;
 use super::*;
 use crate::body::{Format, Written};
 use crate::decode::each_series;
 
+mod ahead;
+mod alone;
+mod pace;
 mod refused;
+mod restart;
 mod said_no;
+mod simulation;
 mod tenants;
+
+/// Answers in the place of endpoints, which are known by their URLs, so that time may be virtual.
+pub(super) trait Scripted: std::fmt::Debug + Send + Sync {
+    fn answer<'a>(
+        &'a self,
+        url: &'a str,
+        body: &'a Body,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, SendError>> + Send + 'a>>;
+}
 
 /// What a destination has been sent, and what it took.
 #[derive(Debug, Default)]
@@ -544,32 +559,11 @@ async fn a_batch_made_ready_holds_up_none_before_it() {
     };
     let exporter = RemoteWriteExporter::new("rw", options, &Registry::default()).unwrap();
     let (first, second) = (batch(0..1000, 1.0), batch(0..1000, 2.0));
-    exporter.prepare(&second).await;
+    exporter.prepare(&second, Turn::first()).await;
     for batch in [first, second] {
         let sent = tokio::time::timeout(Duration::from_secs(20), exporter.export(&batch));
         assert_eq!(sent.await, Ok(delivered(0)));
     }
-}
-
-/// Scenario: as many batches are kept as may be; the oldest is tried again, in vain, and one more is encoded ahead.
-/// Guarantees: the one kept longest since it was last tried makes room; the one encoded last stays.
-#[tokio::test]
-async fn the_oldest_batch_makes_room() {
-    let (url, _) = destination(|_, _| "503 Service Unavailable\r\n").await;
-    let exporter = exporter(&url, 1);
-    let batches: Vec<Batch> = (0..=MAX_PENDING).map(|n| batch(n..n + 1, 1.0)).collect();
-    for batch in &batches[..MAX_PENDING] {
-        exporter.prepare(batch).await;
-    }
-    assert!(matches!(
-        exporter.export(&batches[0]).await,
-        Verdict::Retry { .. }
-    ));
-    exporter.prepare(&batches[MAX_PENDING]).await;
-    let pending = exporter.0.pending.lock();
-    let kept = |n: usize| pending.iter().any(|pending| pending.is_of(&batches[n]));
-    let made_room: Vec<usize> = (0..batches.len()).filter(|n| !kept(*n)).collect();
-    assert_eq!(made_room, [1]);
 }
 
 /// Scenario: of two endpoints one takes everything, the other answers 400 to everything (or 503 to the second of its lanes) until it
@@ -663,7 +657,7 @@ async fn faults_of_all_kinds(format: Format, rounds: u32) {
     for round in 0..rounds {
         let now = std::mem::replace(&mut next, batch(0..SERIES, f64::from(round + 1)));
         // As the pipeline does: once for each batch, in the middle of what goes wrong with the one before it.
-        let (mut verdict, ()) = tokio::join!(exporter.export(&now), exporter.prepare(&next));
+        let (mut verdict, ()) = tokio::join!(exporter.export(&now), exporter.prepare(&next, Turn::first()));
         // The very first request may be one that is refused: then it is held.
         while let Verdict::Retry { .. } | Verdict::EndpointFault { .. } = verdict {
             verdict = exporter.export(&now).await;
@@ -793,7 +787,7 @@ async fn deltas_of_a_batch_that_is_cut_are_added_once() {
     let next = deltas(0..50, 3, 4.0);
     let mut both = payloads[0].clone();
     both.parts.extend(payloads[1].parts.clone());
-    let (verdict, ()) = tokio::join!(exporter.export(&both), exporter.prepare(&next));
+    let (verdict, ()) = tokio::join!(exporter.export(&both), exporter.prepare(&next, Turn::first()));
     assert!(matches!(verdict, Verdict::PayloadFault { .. }), "{verdict:?}");
     mended.store(1, Ordering::SeqCst);
     for batch in payloads.iter().chain([&next]) {

@@ -1,5 +1,6 @@
 //! Settings of remote write to its exporter and its receiver.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use sluice_aws::{Signer, SignerSettings};
@@ -9,7 +10,7 @@ use sluice_payload::Tenants;
 use sluice_pipeline::Exporter;
 use sluice_relabel::Rules;
 use sluice_remote_write::{
-    EncoderSettings, Format, Mapping, Promote, ReceiverSettings, RemoteWriteExporter,
+    EncoderSettings, Format, LanesFile, Mapping, Promote, ReceiverSettings, RemoteWriteExporter,
     RemoteWriteExporterOptions, Strategy, TenantHeader, TotalsFile,
 };
 use sluice_server::{BodyLimits, ConnectionSettings, ServerTls, Shedder, Tenancy};
@@ -18,7 +19,9 @@ use sluice_telemetry::Registry;
 use super::exporters::{client_tls, credentials, headers, timeout};
 use super::receivers::{HTTP_IDLE, authenticator, response_headers, server_tls};
 use super::storage::sync_policy;
-use crate::settings::{self, ComponentId, Extension, ProtobufMessage, Settings, TranslationStrategy};
+use crate::settings::{
+    self, ComponentId, Extension, FileStorage, ProtobufMessage, Settings, TranslationStrategy,
+};
 
 /// The listener of a receiver to be.
 pub(super) struct Listening {
@@ -103,18 +106,26 @@ pub(super) fn exporter(
             max_body_bytes: exporter.max_batch_size_bytes,
             metadata: exporter.send_metadata,
             max_delta_series: exporter.delta_to_cumulative.map_or(0, |delta| delta.max_streams),
-            totals: totals(id, settings),
+            totals: beside_queue(id, settings, "totals").map(|(path, storage)| TotalsFile {
+                path,
+                synced: sync_policy(storage) == SyncPolicy::Group,
+                filesystem: Arc::new(Disk),
+            }),
             relabel: Rules::new(exporter.write_relabel_configs.clone()).map_err(|error| error.to_string())?,
         },
+        lanes: beside_queue(id, settings, "lanes").map(|(path, _)| LanesFile {
+            path,
+            filesystem: Arc::new(Disk),
+        }),
         ..Default::default()
     };
     let exporter = RemoteWriteExporter::new(id, options, registry).map_err(|error| error.to_string())?;
     Ok(Arc::new(exporter))
 }
 
-/// Where totals of deltas are kept: beside the queue that the exporter reads, of the first of its pipelines that has one on a disk. That is locked, and what
-/// the totals go with.
-fn totals(id: &str, settings: &Settings) -> Option<TotalsFile> {
+/// Where a file of an exporter goes that a restart goes on with: beside the queue that it reads, of the first of its pipelines that has one on a disk. That is locked, and what
+/// is in the file goes with it.
+fn beside_queue<'s>(id: &str, settings: &'s Settings, extension: &str) -> Option<(PathBuf, &'s FileStorage)> {
     let has_exporter = |pipeline: &&settings::Pipeline| {
         pipeline
             .exporters
@@ -127,11 +138,10 @@ fn totals(id: &str, settings: &Settings) -> Option<TotalsFile> {
         return None;
     };
     let queue = directory_of(&storage.directory, &pipeline.id.to_string());
-    Some(TotalsFile {
-        path: queue.join("remote-write").join(format!("{}.totals", escape(id))),
-        synced: sync_policy(storage) == SyncPolicy::Group,
-        filesystem: Arc::new(Disk),
-    })
+    let file = queue
+        .join("remote-write")
+        .join(format!("{}.{extension}", escape(id)));
+    Some((file, storage))
 }
 
 /// What signs the requests, where that is how they are authenticated.

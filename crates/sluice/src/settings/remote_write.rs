@@ -362,7 +362,7 @@ fn check_queue(exporter: &mut RemoteWriteExporter, scope: &mut Scope<'_>) {
     if scope.has(&["sending_queue", "num_consumers"]) {
         scope.error(
             &["sending_queue", "num_consumers"],
-            "batches go one at a time, so that samples stay in order; set remote_write_queue.num_consumers, the lanes of a batch",
+            "how many batches are under way is not to be set, since samples stay in order; set remote_write_queue.num_consumers, the lanes of a batch",
         );
     }
     let own = &mut exporter.sending_queue;

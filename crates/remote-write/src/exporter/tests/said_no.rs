@@ -116,8 +116,9 @@ async fn a_lane_that_was_told_no_waits_for_no_other_endpoint() {
     let verdict = exporter.export(&batch).await;
     assert!(matches!(verdict, Verdict::EndpointFault { .. }), "{verdict:?}");
     {
-        let pending = exporter.0.pending.lock();
-        let of_good = pending[0].lanes.iter().filter(|lane| lane.number() % 2 == 0);
+        let kept = exporter.0.kept.lock();
+        let lanes = kept.values().flat_map(|pending| &pending.lanes);
+        let of_good = lanes.filter(|lane| lane.number() % 2 == 0);
         assert_eq!(of_good.map(Lane::noes).sum::<u32>(), 1);
     }
     let (lanes, _) = Encoder::new(EncoderSettings {

@@ -47,7 +47,7 @@ async fn each_request_says_whose_it_is() {
     let [a, b] = ["team-a", "team-b"].map(|name| exporter.for_tenant(tenants.intern(name)).unwrap());
     let nobody = exporter.for_tenant(TenantId::DEFAULT).unwrap();
     let (first, second, third) = (batch(100..140, 1.0), batch(0..40, 2.0), batch(200..240, 3.0));
-    b.prepare(&second).await;
+    b.prepare(&second, Turn::first()).await;
     let mut verdict = a.export(&first).await;
     if matches!(verdict, Verdict::Retry { .. }) {
         verdict = a.export(&first).await;
