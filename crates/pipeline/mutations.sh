@@ -35,6 +35,7 @@ plant "a batch that waits for another attempt counts as a request" delivery.rs \
 plant "who asks first has each probe" gate.rs \
   'if held.probing.is_some() || held.line.first() != Some(&mine) {' \
   'if held.probing.is_some() {'
+
 # What comes twice after a crash, and in no account.
 plant "settled ranges are forgotten" crates/journal/src/disk/position.rs \
   'let ranges = &position.settled[..position.settled.len().min(room)];' \
