@@ -35,9 +35,6 @@ plant "a batch that waits for another attempt counts as a request" delivery.rs \
 plant "who asks first has each probe" gate.rs \
   'if held.probing.is_some() || held.line.first() != Some(&mine) {' \
   'if held.probing.is_some() {'
-plant "a half is sent twice" delivery.rs \
-  'Ok((head, tail)) => work.extend([tail, head]),' \
-  'Ok((head, tail)) => work.extend([tail.clone(), tail, head]),'
 
 # What comes twice after a crash, and in no account.
 plant "settled ranges are forgotten" crates/journal/src/disk/position.rs \
