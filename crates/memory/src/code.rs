@@ -75,7 +75,9 @@ mod tests {
     #[test]
     fn only_what_the_file_has_is_let_go() {
         let of = |range: &str, access: &str, inode: u64, anonymous: u64| {
-            format!("{range} {access} 00000000 08:01 {inode}  /opt/a file\nSize: 4096 kB\nAnonymous: {anonymous} kB\nVmFlags: rd\n")
+            format!(
+                "{range} {access} 00000000 08:01 {inode}  /opt/a file\nSize: 4096 kB\nAnonymous: {anonymous} kB\nVmFlags: rd\n"
+            )
         };
         let smaps = [
             of("1000-2000", "r--p", 7, 0),
@@ -88,7 +90,10 @@ mod tests {
             of("c000-d000", "r-xp", 8, 0),
         ];
         let smaps = smaps.concat();
-        assert_eq!(unchanged(smaps.as_bytes(), 0x2345), [0x1000..0x2000, 0x2000..0x5000]);
+        assert_eq!(
+            unchanged(smaps.as_bytes(), 0x2345),
+            [0x1000..0x2000, 0x2000..0x5000]
+        );
         assert_eq!(unchanged(smaps.as_bytes(), 0xc000), [0xc000..0xd000]);
         assert!(unchanged(smaps.as_bytes(), 0xf000).is_empty());
     }
@@ -114,7 +119,9 @@ mod tests {
             for line in smaps.lines() {
                 is_own = mapping(line).map_or(is_own, |(range, ..)| own.contains(&range));
                 let rss = line.strip_prefix("Rss:").filter(|_| is_own);
-                kib += rss.map_or(0, |rss| rss.trim().trim_end_matches(" kB").parse::<u64>().unwrap());
+                kib += rss.map_or(0, |rss| {
+                    rss.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+                });
             }
             kib
         };

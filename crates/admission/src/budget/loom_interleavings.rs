@@ -164,7 +164,10 @@ fn two_that_move_do_not_take_the_same_room() {
         assert!(first_is_over != second_is_over);
         assert_eq!((budget.used_by(1), budget.used_by(2)), (1, TENANT_FACTOR));
         drop((first, second, others));
-        assert_eq!((budget.usage().used, budget.used_by(1), budget.used_by(2)), (0, 0, 0));
+        assert_eq!(
+            (budget.usage().used, budget.used_by(1), budget.used_by(2)),
+            (0, 0, 0)
+        );
         assert_eq!(budget.0.active_tenants.load(Ordering::Relaxed), 0);
     });
 }

@@ -41,7 +41,8 @@ impl Source for World {
     }
 
     fn purge(&mut self, is_quiet: bool) {
-        self.lets_code_go.fetch_add(u32::from(is_quiet), Ordering::Relaxed);
+        self.lets_code_go
+            .fetch_add(u32::from(is_quiet), Ordering::Relaxed);
         self.purges.fetch_add(1, Ordering::Relaxed);
         self.free.store(0, Ordering::Relaxed);
     }
