@@ -30,21 +30,25 @@ fn here() -> usize {
     let_go as fn() as usize
 }
 
-/// The mappings of the file in which `address` is that cannot be written to and have no page that is not the file's: relocated
-/// tables (which are read-only afterwards) and a debugger's breakpoints are such pages.
+/// The mappings of the file in which `address` is that cannot be written to and have no page that is not the file's, in memory or
+/// swapped out: relocated tables (which are read-only afterwards) and a debugger's breakpoints are such pages, and would be lost.
 fn unchanged(smaps: impl BufRead, address: usize) -> Vec<Range<usize>> {
     let mut own_file = None;
     let mut found = Vec::new();
     // The mapping whose figures follow: where it is, and of which file, if it cannot be written to.
     let mut current = None;
+    let mut without_anonymous = None;
     for line in smaps.lines().map_while(Result::ok) {
         if let Some((range, is_fixed, file)) = mapping(&line) {
             if range.contains(&address) {
                 own_file = Some(file.clone());
             }
             current = is_fixed.then_some((range, file));
+            without_anonymous = None;
         } else if line.split_whitespace().eq(["Anonymous:", "0", "kB"]) {
-            found.extend(current.take());
+            without_anonymous = current.take();
+        } else if line.split_whitespace().eq(["Swap:", "0", "kB"]) {
+            found.extend(without_anonymous.take());
         }
     }
     found.retain(|(_, file)| Some(file) == own_file.as_ref());
@@ -69,25 +73,27 @@ mod tests {
 
     use super::*;
 
-    /// Scenario: an executable and a library, each with tables, code, relocated tables and variables; code of both with a breakpoint; memory
-    /// without a file; the address is in the code of the executable.
-    /// Guarantees: only the executable's mappings that nobody has changed or can change.
+    /// Scenario: an executable with tables, code, code with a breakpoint, relocated tables, some of them swapped out, variables, and a part that is
+    /// shared; memory without a file; a library. The address is in the code of either, and in none.
+    /// Guarantees: only that file's mappings that nobody has changed or can change.
     #[test]
     fn only_what_the_file_has_is_let_go() {
-        let of = |range: &str, access: &str, inode: u64, anonymous: u64| {
+        let of = |range: &str, access: &str, inode: u64, [anonymous, swap]: [u64; 2]| {
             format!(
-                "{range} {access} 00000000 08:01 {inode}  /opt/a file\nSize: 4096 kB\nAnonymous: {anonymous} kB\nVmFlags: rd\n"
+                "{range} {access} 00000000 08:01 {inode}  /opt/a file\nSize:    4096 kB\nAnonymous:    {anonymous} kB\n\
+                 Swap:    {swap} kB\nSwapPss:    0 kB\nVmFlags: rd mr\n"
             )
         };
         let smaps = [
-            of("1000-2000", "r--p", 7, 0),
-            of("2000-5000", "r-xp", 7, 0),
-            of("5000-6000", "r-xp", 7, 4),
-            of("6000-7000", "r--p", 7, 848),
-            of("7000-8000", "rw-p", 7, 0),
-            of("8000-9000", "r--s", 7, 0),
-            of("a000-b000", "rw-p", 0, 0),
-            of("c000-d000", "r-xp", 8, 0),
+            of("1000-2000", "r--p", 7, [0, 0]),
+            of("2000-5000", "r-xp", 7, [0, 0]),
+            of("5000-6000", "r-xp", 7, [4, 0]),
+            of("6000-7000", "r--p", 7, [840, 8]),
+            of("7000-8000", "r--p", 7, [0, 848]),
+            of("8000-9000", "rw-p", 7, [0, 0]),
+            of("9000-a000", "r--s", 7, [0, 0]),
+            of("a000-b000", "rw-p", 0, [0, 0]),
+            of("c000-d000", "r-xp", 8, [0, 0]),
         ];
         let smaps = smaps.concat();
         assert_eq!(
