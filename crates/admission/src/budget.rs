@@ -504,6 +504,18 @@ impl Inner {
         }
     }
 
+    /// A tenant holds so many bytes more if it may with what it holds already: looking and counting are one step.
+    fn count_if(&self, tenant: usize, bytes: u64, may: impl Fn(u64) -> bool) -> bool {
+        let count = &self.tenants[tenant];
+        let held = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| {
+            may(held).then(|| held + bytes)
+        });
+        if held == Ok(0) && bytes > 0 {
+            self.active_tenants.fetch_add(1, Ordering::Relaxed);
+        }
+        held.is_ok()
+    }
+
     /// A tenant holds so many bytes less.
     fn uncount(&self, tenant: usize, bytes: u64) {
         if bytes > 0 && self.tenants[tenant].fetch_sub(bytes, Ordering::Relaxed) == bytes {
@@ -536,6 +548,11 @@ impl Inner {
         if held == 0 || is_alone && !self.keeps_room.load(Ordering::Relaxed) {
             return false;
         }
+        self.is_beyond(tenant, held, bytes, free)
+    }
+
+    /// Whether `bytes` more are beyond the share of a tenant that holds `held` and is not alone, with `free` bytes left.
+    fn is_beyond(&self, tenant: usize, held: u64, bytes: u64, free: u64) -> bool {
         let weights = self.weights.get();
         let weight = weights
             .and_then(|weights| weights.get(tenant))

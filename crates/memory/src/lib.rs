@@ -11,6 +11,7 @@
 
 mod allocator;
 mod cgroup;
+mod code;
 mod controller;
 mod limit;
 mod process;

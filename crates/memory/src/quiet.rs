@@ -1,7 +1,7 @@
 //! When to give back what is kept for the next request: the rule. No clock.
 //!
-//! Contexts of codecs, the threads' caches of free blocks and free pages make the next request cheap, and would stay as long as the process
-//! after the last one. They go when nothing has moved for [`QUIET`], once, and again only after something has.
+//! Contexts of codecs, the threads' caches of free blocks, free pages and code that has run make the next request cheap, and would stay as long
+//! as the process after the last one. They go when nothing has moved for [`QUIET`], once, and again only after something has.
 
 use std::time::Duration;
 
@@ -9,6 +9,9 @@ use std::time::Duration;
 /// seconds, Prometheus scrapes, and then sends, every fifteen. A client that sends once a minute pays for what it uses once more each time
 /// (docs/performance.md has the price).
 pub(crate) const QUIET: Duration = Duration::from_secs(20);
+
+/// After a start as much is enough: nothing of what it left is kept for a request.
+pub(crate) const STARTED: Duration = Duration::from_secs(1);
 
 /// From asking the threads until the pages that they leave are given to the kernel: they need far less than a millisecond each, where they
 /// have nothing else to do.
@@ -19,7 +22,7 @@ pub(crate) const HANDING_OVER: Duration = Duration::from_secs(1);
 pub(crate) enum Step {
     /// Have threads give back what they keep.
     GiveBack,
-    /// Have the allocators give their free pages to the kernel.
+    /// Have the allocators give their free pages to the kernel, and let the executable's go.
     Purge,
 }
 
@@ -27,14 +30,17 @@ pub(crate) enum Step {
 #[derive(Debug)]
 pub(crate) struct Quiet {
     since: Duration,
+    /// How long it takes to be quiet.
+    after: Duration,
     next: Option<Step>,
 }
 
 impl Quiet {
-    /// At time zero; a start counts as something that moved, for it leaves free pages too.
+    /// At time zero; a start leaves free pages too.
     pub fn new() -> Self {
         Self {
             since: Duration::ZERO,
+            after: STARTED,
             next: Some(Step::GiveBack),
         }
     }
@@ -42,13 +48,13 @@ impl Quiet {
     /// Takes a reading at `now`, counted from the start: whether anything `moved` since the one before.
     pub fn read(&mut self, now: Duration, moved: bool) -> Option<Step> {
         if moved {
-            self.since = now;
+            (self.since, self.after) = (now, QUIET);
             self.next = Some(Step::GiveBack);
             return None;
         }
         let (after, then) = match self.next? {
-            Step::GiveBack => (QUIET, Some(Step::Purge)),
-            Step::Purge => (QUIET + HANDING_OVER, None),
+            Step::GiveBack => (self.after, Some(Step::Purge)),
+            Step::Purge => (self.after + HANDING_OVER, None),
         };
         if now.saturating_sub(self.since) < after {
             return None;
@@ -69,12 +75,12 @@ mod tests {
     }
 
     /// Scenario: a start; nothing for an hour; a request; nothing for an hour.
-    /// Guarantees: everything is given back once 20 s after the start and once 20 s after the request, pages a second later.
+    /// Guarantees: everything is given back once a second after the start and once 20 s after the request, pages a second later.
     #[test]
     fn once_after_each_time_that_something_moved() {
         let mut quiet = Quiet::new();
         let steps = read(&mut quiet, 0, 3600, |_| false);
-        assert_eq!(steps, [(20, Step::GiveBack), (21, Step::Purge)]);
+        assert_eq!(steps, [(1, Step::GiveBack), (2, Step::Purge)]);
         let steps = read(&mut quiet, 3600, 3600, |second| second == 3600);
         assert_eq!(steps, [(3620, Step::GiveBack), (3621, Step::Purge)]);
     }
@@ -86,7 +92,7 @@ mod tests {
         let mut quiet = Quiet::new();
         assert_eq!(read(&mut quiet, 0, 3600, |second| second % 15 == 0), []);
         let mut quiet = Quiet::new();
-        let steps = read(&mut quiet, 0, 100, |second| second == 21);
+        let steps = read(&mut quiet, 0, 100, |second| second % 21 == 0 && second < 22);
         assert_eq!(
             steps,
             [(20, Step::GiveBack), (41, Step::GiveBack), (42, Step::Purge)]

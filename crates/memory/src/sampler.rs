@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::allocator::{Allocator, Figures, flush_thread_cache};
 use crate::cgroup::Cgroup;
+use crate::code;
 use crate::controller::{Charged, Controller, Decision, Readings};
 use crate::limit::{Machine, Plan};
 use crate::process::{self, Pressure};
@@ -44,8 +45,8 @@ const TELL_BACK_FROM: u64 = 29;
 trait Source: Send + 'static {
     /// The readings of now but for the permits, and the rest of what there is to tell.
     fn read(&mut self) -> (Readings, Latest);
-    /// Gives the allocator's free pages back, without holding up the caller.
-    fn purge(&mut self);
+    /// Gives the allocator's free pages back, and lets the executable's go where nothing is under way, without holding up the caller.
+    fn purge(&mut self, is_quiet: bool);
     /// Has the threads give back what they keep for the next request, without holding up the caller.
     fn give_back(&mut self);
     /// Whether freed large buffers may stay.
@@ -115,11 +116,19 @@ impl Source for Process {
         (readings, latest)
     }
 
-    fn purge(&mut self) {
-        if let Some(allocator) = &self.allocator {
-            // Its end is not waited for: the next reading shows what it gave.
-            drop(tokio::task::spawn_blocking(allocator.purging()));
-        }
+    fn purge(&mut self, is_quiet: bool) {
+        let purge = self.allocator.as_ref().map(Allocator::purging);
+        let work = move || {
+            if let Some(purge) = purge {
+                purge();
+            }
+            // Last, for what runs before it comes back.
+            if is_quiet {
+                code::let_go();
+            }
+        };
+        // Its end is not waited for: the next reading shows what it gave.
+        drop(tokio::task::spawn_blocking(work));
     }
 
     fn give_back(&mut self) {
@@ -222,8 +231,9 @@ impl Sampler {
             if step == Some(Step::GiveBack) {
                 source.give_back();
             }
-            if decision.purge || step == Some(Step::Purge) {
-                source.purge();
+            let is_quiet = step == Some(Step::Purge);
+            if decision.purge || is_quiet {
+                source.purge(is_quiet);
                 self.report.purges.add(1);
             }
             let room = self.room(&readings);

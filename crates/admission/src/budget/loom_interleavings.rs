@@ -147,3 +147,27 @@ fn a_move_is_seen_by_who_gets_in_line() {
         assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
     });
 }
+
+/// Scenario: nothing is free; two permits of what has not been read go over to the same tenant at the same time, which has room for one.
+/// Guarantees: one goes over and one does not, in every interleaving; each byte is counted once, and nothing stays behind.
+#[test]
+fn two_that_move_do_not_take_the_same_room() {
+    loom::model(|| {
+        let budget = Budget::with_tenants(CAPACITY, 4);
+        budget.keep_room_for_tenants();
+        let reserve = |tenant, bytes| budget.visit(tenant).try_reserve(bytes, 0).expect("it is free");
+        let others = (reserve(3, 10), reserve(2, TENANT_FACTOR - 1));
+        let (mut first, mut second) = (reserve(1, 1), reserve(1, 1));
+        let moving = thread::spawn(move || (first.move_to(2).is_ok(), first));
+        let second_is_over = second.move_to(2).is_ok();
+        let (first_is_over, first) = moving.join().expect("it does not panic");
+        assert!(first_is_over != second_is_over);
+        assert_eq!((budget.used_by(1), budget.used_by(2)), (1, TENANT_FACTOR));
+        drop((first, second, others));
+        assert_eq!(
+            (budget.usage().used, budget.used_by(1), budget.used_by(2)),
+            (0, 0, 0)
+        );
+        assert_eq!(budget.0.active_tenants.load(Ordering::Relaxed), 0);
+    });
+}

@@ -50,7 +50,8 @@ impl Permit {
         )
     }
 
-    /// Counts all that this permit holds to `tenant` from now on, which has to have room for it as if it asked for it only now.
+    /// Counts all that this permit holds to `tenant` from now on, which has to have room for it as if it asked for it only now. Of several that
+    /// go over at the same time none finds the room that another takes.
     ///
     /// # Errors
     /// [`OverShare`] when it has not. Nothing has changed then: the bytes are free for others when the permit is dropped.
@@ -60,15 +61,18 @@ impl Permit {
         if tenant == self.tenant {
             return Ok(());
         }
-        let (bytes, held) = (self.bytes(), inner.held_by(tenant));
-        let has_room = |free, own: u64| !inner.exceeds_share(tenant, held, bytes, free + own);
-        let fits = has_room(inner.general.free(), self.share.general)
-            || self.share.express > 0 && has_room(inner.express.free(), self.share.express);
-        if !fits {
+        // No lane changes by this: what the permit holds there is free for its tenant, and for nobody else.
+        let (bytes, own) = (self.bytes(), self.share);
+        let fits = |held| {
+            let has_room = |free, own| !inner.is_beyond(tenant, held, bytes, free + own);
+            held.min(bytes) == 0
+                || has_room(inner.general.free(), own.general)
+                || own.express > 0 && has_room(inner.express.free(), own.express)
+        };
+        // Before it is taken off the other: between the two nobody seems to be alone.
+        if !inner.count_if(tenant, bytes, fits) {
             return Err(OverShare);
         }
-        // In this order: between the two nobody seems to be alone.
-        inner.count(tenant, bytes);
         inner.uncount(self.tenant, bytes);
         self.tenant = tenant;
         // Who waits for the share that the bytes were in may have room in it now. No lane has changed by which it would be seen.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::*;
 use crate::limit::MemoryLimit;
-use crate::quiet::{HANDING_OVER, QUIET};
+use crate::quiet::{HANDING_OVER, QUIET, STARTED};
 
 const MIB: u64 = 1 << 20;
 
@@ -17,6 +17,7 @@ struct World {
     free: Arc<AtomicU64>,
     purges: Arc<AtomicU32>,
     given_back: Arc<AtomicU32>,
+    lets_code_go: Arc<AtomicU32>,
     reads: Arc<AtomicU32>,
     keeps_large: Arc<AtomicBool>,
     /// How much resident memory moves from one reading to the next.
@@ -39,7 +40,9 @@ impl Source for World {
         (readings, Latest::default())
     }
 
-    fn purge(&mut self) {
+    fn purge(&mut self, is_quiet: bool) {
+        self.lets_code_go
+            .fetch_add(u32::from(is_quiet), Ordering::Relaxed);
         self.purges.fetch_add(1, Ordering::Relaxed);
         self.free.store(0, Ordering::Relaxed);
     }
@@ -124,42 +127,54 @@ async fn the_budget_follows() {
     assert!(rig.metric("sluice_memory_budget_grows_total") >= 1);
 }
 
-/// Scenario: free pages above the soft mark.
-/// Guarantees: they are purged once, counted once, and the capacity stays.
+/// Scenario: free pages above the soft mark while a request holds memory.
+/// Guarantees: they are purged once, counted once, code and capacity stay.
 #[tokio::test(start_paused = true)]
 async fn free_pages_go_back() {
     let rig = Rig::start(None);
+    let _held = rig.budget.try_reserve(MIB).unwrap();
     rig.world.free.store(220 * MIB, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(rig.world.purges.load(Ordering::Relaxed), 1);
     assert_eq!(rig.metric("sluice_memory_purges_total"), 1);
+    assert_eq!(rig.world.lets_code_go.load(Ordering::Relaxed), 0);
     assert_eq!(rig.budget.usage().capacity, 200 * MIB);
 }
 
-/// Scenario: a request every five seconds for a minute; one that holds memory for a minute; then nothing for ten minutes.
-/// Guarantees: nothing is given back while requests come or one holds anything; then what is kept, once, and free pages after it, once.
+/// Scenario: a start; a request every five seconds for a minute; one that holds memory for a minute; then nothing for ten minutes.
+/// Guarantees: what is kept is given back, and free pages and code a second later, once soon after the start and once after the last request;
+/// not while requests come or one holds anything.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_gateway_gives_back_once() {
     let rig = Rig::start(None);
     let counts = || {
-        let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
-        (load(&rig.world.given_back), load(&rig.world.purges))
+        let World {
+            given_back,
+            purges,
+            lets_code_go,
+            ..
+        } = &rig.world;
+        [given_back, purges, lets_code_go].map(|count| count.load(Ordering::Relaxed))
     };
+    tokio::time::sleep(STARTED + Duration::from_millis(500)).await;
+    assert_eq!(counts(), [1, 0, 0]);
+    tokio::time::sleep(HANDING_OVER + Duration::from_millis(500)).await;
+    assert_eq!(counts(), [1, 1, 1]);
     for _ in 0..12 {
         drop(rig.budget.try_reserve(MIB).unwrap());
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
     let held = rig.budget.try_reserve(MIB).unwrap();
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(counts(), (0, 0));
+    assert_eq!(counts(), [1, 1, 1]);
     drop(held);
     tokio::time::sleep(QUIET + Duration::from_millis(500)).await;
-    assert_eq!(counts(), (1, 0));
+    assert_eq!(counts(), [2, 1, 1]);
     tokio::time::sleep(HANDING_OVER + Duration::from_millis(500)).await;
-    assert_eq!(counts(), (1, 1));
+    assert_eq!(counts(), [2, 2, 2]);
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(counts(), (1, 1));
-    assert_eq!(rig.metric("sluice_memory_purges_total"), 1);
+    assert_eq!(counts(), [2, 2, 2]);
+    assert_eq!(rig.metric("sluice_memory_purges_total"), 2);
 }
 
 /// Scenario: a `check_interval` of 20 ms, of nothing at all, of a second, none, while memory moves; then the sampler is dropped.
