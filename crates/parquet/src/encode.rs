@@ -1,6 +1,6 @@
 //! OTLP bytes to Parquet: walk a request, push rows into columns, write columns into a file.
 //!
-//! In the order of a row's way: `walk` reads requests, `source`, `attributes`, `keys` and `json` what their rows are made of;
+//! In the order of a row's way: `walk` reads requests, `source`, `attributes`, `scalar`, `keys` and `json` what their rows are made of;
 //! `logs`, `spans`, `metrics` and `points` are the tables; `column`, `number` and `text` have what they are made of, with `interned` and
 //! `dictionary` for texts that come again and `plain` for those that do not; `file` writes them, with `pages`, or the parquet crate's own writer.
 
@@ -19,6 +19,7 @@ mod plain;
 mod plan;
 mod points;
 mod promote;
+mod scalar;
 mod seen;
 mod source;
 mod spans;

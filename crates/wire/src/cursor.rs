@@ -264,6 +264,21 @@ impl<'a> Fields<'a> {
         self.seek_delimited(number)
     }
 
+    /// The next field, of whatever kind and length. Apart from [`Fields::next`], which is inlined.
+    #[inline(never)]
+    fn next_of_any_kind(&mut self) -> Option<Field<'a>> {
+        match field(self.rest, MAX_DEPTH) {
+            Ok((field, rest)) => {
+                self.rest = rest;
+                Some(field)
+            }
+            Err(_) => {
+                self.rest = &[];
+                None
+            }
+        }
+    }
+
     /// As [`Fields::next_delimited`], whatever comes before the field.
     #[inline(never)]
     pub(crate) fn seek_delimited(&mut self, number: u32) -> Option<Field<'a>> {
@@ -274,7 +289,7 @@ impl<'a> Fields<'a> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Field<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Field<'a>> {
         if self.rest.is_empty() {
             return None;
@@ -294,16 +309,7 @@ impl<'a> Iterator for Fields<'a> {
                 framed,
             });
         }
-        match field(self.rest, MAX_DEPTH) {
-            Ok((field, rest)) => {
-                self.rest = rest;
-                Some(field)
-            }
-            Err(_) => {
-                self.rest = &[];
-                None
-            }
-        }
+        self.next_of_any_kind()
     }
 }
 

@@ -6,6 +6,7 @@ use sluice_wire::{Fields, KeyValue, Value};
 
 use super::json;
 use super::keys::{Keys, SERVICE_NAME};
+use super::scalar::{Scalar, usual};
 use super::text::{is_ascii, mended};
 
 /// What each value was, one letter an attribute.
@@ -207,16 +208,16 @@ impl<'a> Pairs<'a> {
             None => (KeyValue::parse(attribute).key_bytes(), None),
         };
         let key_bytes = key.len();
-        let Some(key) = keys.next(key, self.guess, repairs) else {
+        let Some((key, after)) = keys.next(key, self.guess, repairs) else {
             return;
         };
         self.text_bytes += key_bytes;
         if key != self.guess
             && let Some(before) = self.pairs.last()
         {
-            *keys.after(before.key) = key;
+            keys.set_after(before.key, key);
         }
-        self.guess = *keys.after(key);
+        self.guess = after;
         let (kind, text, number) = match scalar {
             Some(Scalar::Text(text)) if is_ascii(text) => (kind::STRING, text, 0),
             Some(Scalar::Text(text)) => self.take_text(text, repairs),
@@ -268,49 +269,6 @@ impl<'a> Pairs<'a> {
 
 /// Bytes an attribute takes beside its key and its text: the digits of a number, and its place in columns.
 const BYTES_EACH: usize = 16;
-
-/// An `AnyValue` with one field that is no message.
-enum Scalar<'a> {
-    Text(&'a [u8]),
-    /// A type and the bits of the number.
-    Number(u8, u64),
-}
-
-/// Reads an attribute as nearly all of them are written: a key and a scalar of less than 128 bytes each, and nothing else.
-#[inline]
-fn usual(attribute: &[u8]) -> Option<(&[u8], Scalar<'_>)> {
-    let [0x0a, key_length @ ..0x80, rest @ ..] = attribute else {
-        return None;
-    };
-    let (key, rest) = rest.split_at_checked(usize::from(*key_length))?;
-    let [0x12, any_length @ ..0x80, field, value @ ..] = rest else {
-        return None;
-    };
-    if usize::from(*any_length) != value.len() + 1 {
-        return None;
-    }
-    let scalar = match (field, value) {
-        (0x0a, [length @ ..0x80, text @ ..]) if usize::from(*length) == text.len() => Scalar::Text(text),
-        (0x18, digits) => Scalar::Number(kind::INT, varint(digits)?),
-        (0x10, [value @ 0..=1]) => Scalar::Number(kind::BOOL, (*value).into()),
-        (0x21, bits) => Scalar::Number(kind::DOUBLE, u64::from_le_bytes(bits.try_into().ok()?)),
-        _ => return None,
-    };
-    Some((key, scalar))
-}
-
-/// The varint that these bytes are, all of them.
-#[inline]
-fn varint(bytes: &[u8]) -> Option<u64> {
-    // Ten bytes are a negative number; the tenth has the one bit that is left.
-    let (last, before) = bytes.split_last()?;
-    let most = if bytes.len() == 10 { 1 } else { 0x7f };
-    if bytes.len() > 10 || *last > most || before.iter().any(|byte| *byte < 0x80) {
-        return None;
-    }
-    let digits = bytes.iter().rev();
-    Some(digits.fold(0, |bits, byte| bits << 7 | u64::from(byte & 0x7f)))
-}
 
 /// Appends a text, mended where it is not UTF-8.
 #[inline]

@@ -206,9 +206,9 @@ pub(crate) struct Maps {
     keys: Texts,
     values: Texts,
     types: Texts,
-    /// Of each of the first keys' numbers: what the key and its last value were pushed with in this row group. Void when
-    /// `generation` is not that of the keys.
-    hints: Vec<[u32; 2]>,
+    /// Of each of the first keys' numbers: what the key was pushed with in this row group. Void when `generation` is not that of
+    /// the keys.
+    known: Vec<u32>,
     generation: u64,
     scratch: Vec<u8>,
 }
@@ -235,7 +235,7 @@ impl Maps {
             keys: entries(settings),
             values: entries(settings),
             types,
-            hints: Vec::new(),
+            known: Vec::new(),
             generation: 0,
             scratch: Vec::new(),
         }
@@ -244,19 +244,18 @@ impl Maps {
     #[inline]
     pub fn push(&mut self, pairs: &Pairs<'_>, keys: &Keys) {
         if self.generation != keys.generation() {
-            self.hints.clear();
+            self.known.clear();
             self.generation = keys.generation();
         }
         for attribute in pairs.iter() {
-            let hint = attribute.key as usize;
-            if hint >= self.hints.len() && hint < REMEMBERED {
-                self.hints.resize(hint + 1, [0; 2]);
+            let key = attribute.key as usize;
+            if key >= self.known.len() && key < REMEMBERED {
+                self.known.resize(key + 1, 0);
             }
-            let mut unknown = [0; 2];
-            let [key_hint, value_hint] = self.hints.get_mut(hint).unwrap_or(&mut unknown);
-            self.keys.push_known(keys.text(attribute.key), key_hint);
-            let value = attribute.value(&mut self.scratch);
-            self.values.push_hinted(value, value_hint);
+            let mut unknown = 0;
+            let known = self.known.get_mut(key).unwrap_or(&mut unknown);
+            let owner = self.keys.push_known(known, || keys.text(attribute.key));
+            self.values.push_of(owner, attribute.value(&mut self.scratch));
         }
         self.ends.push(pairs.len());
         self.types.push(&pairs.types);
@@ -264,7 +263,7 @@ impl Maps {
 
     #[cfg(test)]
     pub fn remembered_keys(&self) -> usize {
-        self.hints.len()
+        self.known.len()
     }
 
     /// Puts both columns: `{name}` and `{types}`.
@@ -276,7 +275,7 @@ impl Maps {
         columns.put(id + 1, types, self.types.finish(ending));
         // What is kept of keys that were made up is not kept for long.
         if ending.row_group {
-            self.hints = Vec::new();
+            self.known = Vec::new();
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use ahash::RandomState;
 
+use super::plain::append;
+
 /// Slots of an empty table; a power of two.
 const SLOTS: usize = 64;
 
@@ -18,6 +20,8 @@ pub(crate) struct Dictionary {
     spans: Vec<(u32, u32)>,
     /// Half of a hash and a place plus one; 0 is a free slot. Never more than half full.
     slots: Vec<(u32, u32)>,
+    /// Texts that have a slot: those that can be found.
+    listed: usize,
     /// Drawn at random, so that nobody can choose texts that fall into one slot.
     seeds: [u64; 2],
 }
@@ -34,6 +38,7 @@ impl Default for Dictionary {
             bytes: Vec::new(),
             spans: Vec::new(),
             slots: Vec::new(),
+            listed: 0,
             seeds: seeds(),
         }
     }
@@ -42,6 +47,12 @@ impl Default for Dictionary {
 impl Dictionary {
     pub fn len(&self) -> usize {
         self.spans.len()
+    }
+
+    /// Texts that can be found.
+    #[cfg(test)]
+    pub fn listed(&self) -> usize {
+        self.listed
     }
 
     /// Bytes of memory it holds.
@@ -64,7 +75,7 @@ impl Dictionary {
     /// The place of a text, or where it belongs.
     #[inline]
     pub fn find(&mut self, text: &[u8]) -> Result<u32, Vacancy> {
-        if self.spans.len() * 2 >= self.slots.len() {
+        if self.listed * 2 >= self.slots.len() {
             self.grow();
         }
         let hash = hash(self.seeds, text);
@@ -82,11 +93,19 @@ impl Dictionary {
     /// Gives a text the next place; nothing was added since `vacancy` was found.
     #[inline]
     pub fn insert(&mut self, vacancy: Vacancy, text: &[u8]) -> u32 {
+        let place = self.append(text);
+        self.slots[vacancy.slot] = (vacancy.hash, place + 1);
+        self.listed += 1;
+        place
+    }
+
+    /// Gives a text the next place, under which nobody will find it.
+    #[inline]
+    pub fn append(&mut self, text: &[u8]) -> u32 {
         self.bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
         let start = self.bytes.len();
-        self.bytes.extend_from_slice(text);
+        append(&mut self.bytes, text);
         self.spans.push((start as u32, self.bytes.len() as u32));
-        self.slots[vacancy.slot] = (vacancy.hash, self.spans.len() as u32);
         self.spans.len() as u32 - 1
     }
 
@@ -108,6 +127,7 @@ impl Dictionary {
     pub fn take(&mut self) -> Vec<u8> {
         self.spans = Vec::new();
         self.slots = Vec::new();
+        self.listed = 0;
         std::mem::take(&mut self.bytes)
     }
 }

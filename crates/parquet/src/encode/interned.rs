@@ -5,12 +5,32 @@
 //! that a page has each of them once, and where that has become large the row group ends.
 
 use super::column::Ending;
-use super::dictionary::{Dictionary, same};
+use super::dictionary::Dictionary;
 use super::pages::Bounds;
 use super::plain::Plain;
 use super::plan::{DICTIONARY_BYTES, Plan, TRIAL};
 use super::seen::Seen;
 use super::text::mended;
+
+#[cfg(test)]
+mod tests;
+
+/// Texts that wait to be looked up, at most: enough that looking up is done column by column, and few enough that what waits in
+/// fifty columns stays near the core.
+const WAITING: usize = 64;
+
+/// And bytes of them.
+const WAITING_BYTES: usize = 4096;
+
+/// After so many texts in a row that were new it is believed that more of them are: most are put into the dictionary without
+/// being looked up.
+const UNIQUE: u32 = 256;
+
+/// One in so many of those is still looked up. If it is there, all are looked up again; until then a text may have several places.
+const SAMPLE: u32 = 16;
+
+/// Owners that are told apart.
+const OWNERS: u32 = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Interned {
@@ -18,9 +38,12 @@ pub(crate) struct Interned {
     dictionary: Dictionary,
     /// Of the page at hand.
     places: Vec<u32>,
+    /// While there is a dictionary, texts that wait to be looked up; else the page at hand.
     plain: Plain,
-    /// Of the text before, plus one.
-    last: u32,
+    /// Of each text that waits: whose it is. Empty where texts have no owners.
+    owners: Vec<u32>,
+    /// Of each owner, and nobody: how many of its last texts were new.
+    new: Vec<u32>,
     repaired: u64,
     /// Whether readers are told the bounds of pages.
     bounded: bool,
@@ -81,7 +104,8 @@ impl Interned {
             dictionary: Dictionary::default(),
             places: Vec::new(),
             plain: Plain::default(),
-            last: 0,
+            owners: Vec::new(),
+            new: Vec::new(),
             repaired: 0,
             bounded: true,
             shared: false,
@@ -123,66 +147,99 @@ impl Interned {
 
     #[inline]
     pub fn push(&mut self, text: &[u8]) {
-        let mut last = self.last;
-        self.push_hinted(text, &mut last);
-        self.last = last;
-    }
-
-    /// As [`Interned::push`]; `hint` is what this left in it the last time that the same text was likely. It may be anything.
-    #[inline]
-    pub fn push_hinted(&mut self, text: &[u8], hint: &mut u32) {
-        if !self.plan.looks_up() {
-            self.plain.push(text);
-            return;
-        }
-        let known = hint.wrapping_sub(1);
-        if (known as usize) < self.dictionary.len() && same(self.dictionary.value(known), text) {
-            self.places.push(known);
-            return;
-        }
-        *hint = self.look_up(text) + 1;
-    }
-
-    /// As [`Interned::push`], where `hint` is 0, or what this left in it for the same text in the same row group.
-    #[inline]
-    pub fn push_known(&mut self, text: &[u8], hint: &mut u32) {
-        match *hint {
-            0 => self.push_hinted(text, hint),
-            known if self.plan.looks_up() => self.places.push(known - 1),
-            _ => self.plain.push(text),
-        }
-    }
-
-    #[inline(never)]
-    fn look_up(&mut self, text: &[u8]) -> u32 {
-        let vacancy = match self.dictionary.find(text) {
-            Ok(place) => {
-                self.places.push(place);
-                return place;
-            }
-            Err(vacancy) => vacancy,
-        };
-        if !text.is_ascii()
-            && let Some(mended) = mended(text)
+        self.plain.push(text);
+        if self.plan.looks_up() && (self.plain.len() >= WAITING || self.plain.bytes().len() >= WAITING_BYTES)
         {
-            self.repaired += 1;
-            return self.look_up(mended.as_bytes());
+            self.look_up_waiting();
         }
-        let place = self.dictionary.insert(vacancy, text);
-        self.places.push(place);
+    }
+
+    /// As [`Interned::push`], where texts of one owner are alike in whether they come again. All texts of a column have owners, or
+    /// none has; 0 is nobody.
+    #[inline]
+    pub fn push_of(&mut self, owner: u32, text: &[u8]) {
+        if self.plan.looks_up() {
+            self.owners.push(owner);
+        }
+        self.push(text);
+    }
+
+    /// Adds a text, where `known` is 0, or what this left in it for the same text in the same row group. All texts of a column are
+    /// added so, or none is. Its number as an owner.
+    #[inline]
+    pub fn push_known<'a>(&mut self, known: &mut u32, text: impl FnOnce() -> &'a [u8]) -> u32 {
+        match (self.plan.looks_up(), *known) {
+            (false, _) => {
+                self.plain.push(text());
+                0
+            }
+            (true, 0) => {
+                let place = look_up(&mut self.dictionary, &mut self.repaired, text());
+                self.places.push(place);
+                self.try_out();
+                *known = place + 1;
+                *known
+            }
+            (true, known) => {
+                self.places.push(known - 1);
+                known
+            }
+        }
+    }
+
+    /// Looks up what waits, all of it at once: what one column needs for that is then at hand, and no text waits for the one before.
+    #[inline(never)]
+    fn look_up_waiting(&mut self) {
+        let Self {
+            plain,
+            owners,
+            new,
+            dictionary,
+            places,
+            repaired,
+            ..
+        } = self;
+        if new.is_empty() {
+            new.push(0);
+        }
+        if !owners.is_empty() {
+            for (text, owner) in plain.texts().zip(owners.iter()) {
+                let owner = if *owner < OWNERS { *owner as usize } else { 0 };
+                if owner >= new.len() {
+                    new.resize(owner + 1, 0);
+                }
+                places.push(place(dictionary, &mut new[owner], repaired, text));
+            }
+        } else if plain.is_one_text() {
+            let mut mended = 0;
+            let text = plain.texts().next().unwrap_or_default();
+            let place = place(dictionary, &mut new[0], &mut mended, text);
+            places.resize(places.len() + plain.len(), place);
+            *repaired += mended * plain.len() as u64;
+        } else {
+            for text in plain.texts() {
+                places.push(place(dictionary, &mut new[0], repaired, text));
+            }
+        }
+        owners.clear();
+        plain.clear();
+        self.try_out();
+    }
+
+    /// Goes on without a dictionary if that had better be.
+    fn try_out(&mut self) {
         // How many rows share a text is known at the end of the page.
         let looked_up = self.places.len();
         if !self.shared && looked_up >= TRIAL && self.plan.fails(self.dictionary.len(), looked_up) {
             self.lay_out();
         }
-        place
     }
 
     fn is_large(&self) -> bool {
         self.dictionary.bytes().len() > DICTIONARY_BYTES
     }
 
-    /// Turns the first page of a row group into a plain one.
+    /// Turns the first page of a row group, of which no texts wait, into a plain one.
     #[cold]
     fn lay_out(&mut self) {
         for place in &self.places {
@@ -204,6 +261,9 @@ impl Interned {
 
     /// The page of what was pushed; no texts are left.
     pub fn finish(&mut self, ending: &mut Ending) -> TextPage {
+        if self.plan.looks_up() && self.plain.len() > 0 {
+            self.look_up_waiting();
+        }
         let of_rows = self.texts_of_rows(ending);
         if self.plan.looks_up() && self.plan.fails(self.dictionary.len(), of_rows) {
             self.lay_out();
@@ -223,6 +283,7 @@ impl Interned {
         if ending.row_group {
             let values = self.dictionary.len();
             let bytes = self.dictionary.take();
+            self.new = Vec::new();
             dictionary = self.plan.end().then_some(DictionaryPage { bytes, values });
         }
         TextPage {
@@ -255,4 +316,51 @@ impl Interned {
         let bounds = self.bounded.then(|| Bounds::of_texts(plain.texts())).flatten();
         (PageTexts::Plain(plain), bounds)
     }
+}
+
+/// The place of a text, of whose owner the last `new` ones were new: it may be a second one if those are many.
+#[inline]
+fn place(dictionary: &mut Dictionary, new: &mut u32, repaired: &mut u64, text: &[u8]) -> u32 {
+    if *new >= UNIQUE && !new.is_multiple_of(SAMPLE) {
+        *new += 1;
+        return add(dictionary, repaired, text);
+    }
+    let before = dictionary.len();
+    let place = look_up(dictionary, repaired, text);
+    *new = match dictionary.len() > before {
+        true => *new + 1,
+        false => 0,
+    };
+    place
+}
+
+/// The one place of a text.
+#[inline]
+fn look_up(dictionary: &mut Dictionary, repaired: &mut u64, text: &[u8]) -> u32 {
+    match dictionary.find(text) {
+        Ok(place) => place,
+        Err(vacancy) if text.is_ascii() => dictionary.insert(vacancy, text),
+        Err(vacancy) => match mended(text) {
+            None => dictionary.insert(vacancy, text),
+            Some(mended) => {
+                *repaired += 1;
+                let mended = mended.as_bytes();
+                match dictionary.find(mended) {
+                    Ok(place) => place,
+                    Err(vacancy) => dictionary.insert(vacancy, mended),
+                }
+            }
+        },
+    }
+}
+
+/// A place of its own for a text.
+fn add(dictionary: &mut Dictionary, repaired: &mut u64, text: &[u8]) -> u32 {
+    if !text.is_ascii()
+        && let Some(mended) = mended(text)
+    {
+        *repaired += 1;
+        return dictionary.append(mended.as_bytes());
+    }
+    dictionary.append(text)
 }

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::attributes::Repairs;
-use super::dictionary::{Dictionary, same};
+use super::dictionary::Dictionary;
 use super::text::mended;
 
 /// Beyond so many bytes of keys all are forgotten at the next resource: somebody makes keys up.
@@ -24,20 +24,67 @@ static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 pub(crate) struct Keys {
     texts: Dictionary,
-    /// Of each key: the one that came after it.
-    next: Vec<u32>,
-    /// Of each key: the last list it was in.
-    seen: Vec<u64>,
+    /// Of each key.
+    known: Vec<Known>,
     list: u64,
     generation: u64,
+}
+
+/// What is known of a key, in one place.
+#[derive(Debug)]
+struct Known {
+    /// The last list it was in.
+    seen: u64,
+    /// The key that came after it.
+    next: u32,
+    text: Ends,
+}
+
+/// Both ends of a text, as much of it as a key mostly has.
+#[derive(Debug)]
+struct Ends {
+    length: usize,
+    first: [u8; 16],
+    last: [u8; 16],
+}
+
+impl Ends {
+    fn of(text: &[u8]) -> Self {
+        let (mut first, mut last) = ([0; 16], [0; 16]);
+        let part = match text.len() {
+            length @ 0..4 => length,
+            4..8 => 4,
+            8..16 => 8,
+            _ => 16,
+        };
+        first[..part].copy_from_slice(&text[..part]);
+        last[..part].copy_from_slice(&text[text.len() - part..]);
+        let length = text.len();
+        Self { length, first, last }
+    }
+
+    /// Whether a text may be this one, and must be if it has no more than 32 bytes.
+    #[inline(always)]
+    fn are_of(&self, text: &[u8]) -> bool {
+        fn chunks<const N: usize>(ends: &Ends, text: &[u8]) -> bool {
+            ends.first.first_chunk::<N>() == text.first_chunk()
+                && ends.last.first_chunk::<N>() == text.last_chunk()
+        }
+        self.length == text.len()
+            && match text.len() {
+                16.. => chunks::<16>(self, text),
+                8.. => chunks::<8>(self, text),
+                4.. => chunks::<4>(self, text),
+                _ => self.first.starts_with(text),
+            }
+    }
 }
 
 impl Default for Keys {
     fn default() -> Self {
         let mut keys = Self {
             texts: Dictionary::default(),
-            next: Vec::new(),
-            seen: Vec::new(),
+            known: Vec::new(),
             list: 0,
             generation: 0,
         };
@@ -74,20 +121,38 @@ impl Keys {
 
     fn forget(&mut self) {
         self.texts.take();
-        self.next.clear();
-        self.seen.clear();
+        self.known.clear();
         self.generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
         self.find(b"service.name");
     }
 
-    /// The number of the next key of the list, `None` if the list has it already. `guess` is what it most likely is: the number
-    /// that [`Keys::after`] the last one had, or the list's first one the last time.
+    /// The number of the next key of the list and of the one that came after it the last time, `None` if the list has it already.
+    /// `guess` is what it most likely is: the number that came after the last one, or the list's first one the last time.
     #[inline]
-    pub fn next(&mut self, text: &[u8], guess: u32, repairs: &mut Repairs) -> Option<u32> {
-        let guessed = (guess as usize) < self.texts.len() && same(self.texts.value(guess), text);
-        let key = match guessed {
-            true => guess,
-            false if text.is_ascii() => self.find(text),
+    pub fn next(&mut self, text: &[u8], guess: u32, repairs: &mut Repairs) -> Option<(u32, u32)> {
+        let key = match self.known.get(guess as usize) {
+            Some(known) if known.text.are_of(text) && (text.len() <= 32 || self.text(guess) == text) => guess,
+            _ => self.find_mended(text, repairs),
+        };
+        let known = &mut self.known[key as usize];
+        let list = std::mem::replace(&mut known.seen, self.list);
+        if list == self.list {
+            repairs.duplicate_keys += 1;
+            return None;
+        }
+        Some((key, known.next))
+    }
+
+    /// What came after a key, for the next one to be told.
+    #[inline]
+    pub fn set_after(&mut self, key: u32, after: u32) {
+        self.known[key as usize].next = after;
+    }
+
+    #[inline(never)]
+    fn find_mended(&mut self, text: &[u8], repairs: &mut Repairs) -> u32 {
+        match text.is_ascii() {
+            true => self.find(text),
             false => match mended(text) {
                 None => self.find(text),
                 Some(mended) => {
@@ -95,30 +160,49 @@ impl Keys {
                     self.find(mended.as_bytes())
                 }
             },
-        };
-        let list = std::mem::replace(&mut self.seen[key as usize], self.list);
-        if list == self.list {
-            repairs.duplicate_keys += 1;
-            return None;
         }
-        Some(key)
     }
 
-    /// What came after this key the last time, for the next one to be told.
-    #[inline]
-    pub fn after(&mut self, key: u32) -> &mut u32 {
-        &mut self.next[key as usize]
-    }
-
-    #[inline(never)]
     fn find(&mut self, text: &[u8]) -> u32 {
         match self.texts.find(text) {
             Ok(key) => key,
             Err(vacancy) => {
-                self.next.push(0);
-                self.seen.push(0);
+                self.known.push(Known {
+                    seen: 0,
+                    next: 0,
+                    text: Ends::of(text),
+                });
                 self.texts.insert(vacancy, text)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: keys of every length up to 40 that differ in one byte, or in none, each guessed to be the one before.
+    /// Guarantees: they are told apart, and a key has one number.
+    #[test]
+    fn a_wrong_guess_is_no_key() {
+        let (mut keys, mut repairs) = (Keys::default(), Repairs::default());
+        let mut next = |text: &[u8], guess| {
+            keys.begin_list();
+            keys.next(text, guess, &mut repairs).unwrap().0
+        };
+        for length in 0..40usize {
+            let text = vec![b'x'; length];
+            let key = next(&text, SERVICE_NAME);
+            assert_eq!(next(&text, key), key);
+            for at in 0..length {
+                let mut other = text.clone();
+                other[at] = b'y';
+                let other = next(&other, key);
+                assert_ne!(other, key, "{length} {at}");
+                assert_eq!(next(&text, other), key, "{length} {at}");
+            }
+        }
+        assert_eq!(repairs, Repairs::default());
     }
 }

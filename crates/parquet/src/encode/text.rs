@@ -86,27 +86,31 @@ impl Texts {
         }
     }
 
-    /// As [`Texts::push`], where `hint` is kept with what most likely comes with the same text again.
+    /// As [`Texts::push`], where texts of one owner are alike in whether they come again; see [`Interned::push_of`].
     #[inline]
-    pub fn push_hinted(&mut self, text: &[u8], hint: &mut u32) {
+    pub fn push_of(&mut self, owner: u32, text: &[u8]) {
         match &mut self.values {
             Values::Own(own) => {
                 self.validity.push_present();
-                own.push_hinted(text, hint);
+                own.push_of(owner, text);
             }
             Values::Arrow { .. } => self.push(text),
         }
     }
 
-    /// As [`Texts::push`], where `hint` is 0, or what this left in it for the same text in the same row group.
+    /// As [`Texts::push`], where `known` is 0, or what this left in it for the same text in the same row group. Its number as an
+    /// owner; see [`Interned::push_known`].
     #[inline]
-    pub fn push_known(&mut self, text: &[u8], hint: &mut u32) {
+    pub fn push_known<'a>(&mut self, known: &mut u32, text: impl FnOnce() -> &'a [u8]) -> u32 {
         match &mut self.values {
             Values::Own(own) => {
                 self.validity.push_present();
-                own.push_known(text, hint);
+                own.push_known(known, text)
             }
-            Values::Arrow { .. } => self.push(text),
+            Values::Arrow { .. } => {
+                self.push(text());
+                0
+            }
         }
     }
 

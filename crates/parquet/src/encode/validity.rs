@@ -2,10 +2,13 @@
 
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 
+/// Words that are added at once: those of 4,096 rows.
+const ROOM: usize = 64;
+
 /// Grows row by row; costs a counter as long as all rows have a value.
 #[derive(Debug, Default)]
 pub(crate) struct Validity {
-    /// A bit for each row; none while all rows have a value. Words may be missing at the end, for rows without.
+    /// A bit for each row; none while all rows have a value. At the end words may be missing, or there for rows to come.
     words: Vec<u64>,
     rows: usize,
     present: usize,
@@ -19,23 +22,14 @@ impl Validity {
 
     #[inline]
     pub fn push_present(&mut self) {
-        if self.present < self.rows {
-            let word = self.rows / 64;
-            if word >= self.words.len() {
-                self.words.resize(word + 1, 0);
-            }
-            self.words[word] |= 1 << (self.rows % 64);
-        }
-        self.present += 1;
-        self.rows += 1;
+        self.push_present_at(self.rows);
     }
 
     /// The rows from here up to `rows` have no value.
     #[inline]
     pub fn pad(&mut self, rows: usize) {
         if self.present == self.rows && self.rows < rows {
-            self.words.resize(self.rows / 64, u64::MAX);
-            self.words.push((1 << (self.rows % 64)) - 1);
+            self.begin();
         }
         self.rows = rows;
     }
@@ -43,10 +37,25 @@ impl Validity {
     /// Row `row` has a value, and those from here up to it have none.
     #[inline]
     pub fn push_present_at(&mut self, row: usize) {
-        if row != self.rows {
-            self.pad(row);
+        if self.present < row {
+            if self.present == self.rows {
+                self.begin();
+            }
+            let word = row / 64;
+            if word >= self.words.len() {
+                self.words.resize(word + ROOM, 0);
+            }
+            self.words[word] |= 1 << (row % 64);
         }
-        self.push_present();
+        self.present += 1;
+        self.rows = row + 1;
+    }
+
+    /// A row has no value for the first time.
+    #[cold]
+    fn begin(&mut self) {
+        self.words.resize(self.rows / 64, u64::MAX);
+        self.words.push((1 << (self.rows % 64)) - 1);
     }
 
     #[inline]
