@@ -11,6 +11,7 @@ mod client;
 mod compress;
 mod connect;
 mod destination;
+mod driven;
 mod egress;
 mod error;
 mod h1;

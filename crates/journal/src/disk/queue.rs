@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use sluice_payload::Payload;
-use tokio::sync::oneshot;
 
-use super::NotPersisted;
+use super::Answered;
 use crate::journal::Space;
 use crate::{Confirm, Durability};
 
@@ -29,7 +28,7 @@ pub(crate) struct Pending {
     pub space: Space,
     pub confirm: Option<Confirm>,
     pub durability: Durability,
-    pub done: Option<oneshot::Sender<Result<(), NotPersisted>>>,
+    pub done: Option<Answered>,
 }
 
 #[derive(Default)]
