@@ -100,7 +100,8 @@ mod tests {
             unchanged(smaps.as_bytes(), 0x2345),
             [0x1000..0x2000, 0x2000..0x5000]
         );
-        assert_eq!(unchanged(smaps.as_bytes(), 0xc000), [0xc000..0xd000]);
+        let of_library = unchanged(smaps.as_bytes(), 0xc000);
+        assert_eq!((of_library.len(), &of_library[0]), (1, &(0xc000..0xd000)));
         assert!(unchanged(smaps.as_bytes(), 0xf000).is_empty());
     }
 
