@@ -14,7 +14,6 @@
 //! begun. A write that failed is cut off; new payloads are refused for a moment, then tried again.
 
 mod again;
-mod answers;
 mod body;
 #[cfg(test)]
 mod corruption;
@@ -60,8 +59,6 @@ use crate::journal::Shared;
 use crate::state::{Released, State};
 use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
 pub use again::Again;
-pub(crate) use answers::Answered;
-use answers::Answers;
 pub(crate) use body::is_storable;
 pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
 pub use export::{Stored, Which, export};
@@ -233,7 +230,6 @@ pub(crate) struct DiskSide {
     source: Source,
     readers: Vec<CursorReader>,
     writer: Mutex<Writer>,
-    pub answers: Arc<Answers>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Without threads: in tests.
     inline: bool,
@@ -344,7 +340,6 @@ pub(crate) fn open(
         readers: (0..cursors).map(reader).collect(),
         source,
         writer: Mutex::new(writer),
-        answers: Arc::default(),
         thread: Mutex::new(None),
         inline: settings.seed.is_some(),
         _lock: lock,
@@ -359,12 +354,9 @@ impl DiskSide {
             return Ok(());
         }
         let sleeps = self.writer.lock().sleeps();
-        self.answers.attend()?;
-        let answers = EndedWithThread(self.answers.clone());
         let (queue, shared) = (self.queue.clone(), Arc::downgrade(shared));
         let name = "sluice-journal".to_owned();
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            let _answers = answers;
             while let Some(group) = queue.wait(sleeps) {
                 let Some(shared) = shared.upgrade() else { return };
                 let Some(disk) = &shared.disk else { return };
@@ -496,15 +488,6 @@ impl DiskSide {
             lost: spill.lost,
             trouble: self.trouble.lock().as_ref().map(|trouble| trouble.reason.clone()),
         }
-    }
-}
-
-/// Who waits for an answer of the writer's thread does not outlive it.
-struct EndedWithThread(Arc<Answers>);
-
-impl Drop for EndedWithThread {
-    fn drop(&mut self) {
-        self.0.end();
     }
 }
 

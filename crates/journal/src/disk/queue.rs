@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use sluice_payload::Payload;
+use tokio::sync::oneshot;
 
-use super::Answered;
+use super::NotPersisted;
 use crate::journal::Space;
 use crate::{Confirm, Durability};
 
@@ -28,7 +29,7 @@ pub(crate) struct Pending {
     pub space: Space,
     pub confirm: Option<Confirm>,
     pub durability: Durability,
-    pub done: Option<Answered>,
+    pub done: Option<oneshot::Sender<Result<(), NotPersisted>>>,
 }
 
 #[derive(Default)]

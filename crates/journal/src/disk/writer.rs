@@ -127,10 +127,7 @@ impl Writer {
             .iter_mut()
             .filter(|one| one.durability == Durability::Written)
         {
-            answer(shared, one, Ok(()));
-        }
-        if let Some(disk) = &shared.disk {
-            disk.answers.ring();
+            answer(one, Ok(()));
         }
         if self.sync == SyncPolicy::Group
             && let Err(error) = self.log.sync(sound_bytes)
@@ -204,10 +201,7 @@ impl Writer {
         }
         let mut told = false;
         for one in &mut group {
-            told |= answer(shared, one, Ok(()));
-        }
-        if let Some(disk) = &shared.disk {
-            disk.answers.ring();
+            told |= answer(one, Ok(()));
         }
         // Otherwise who was told does it.
         if !told {
@@ -376,12 +370,10 @@ fn keep_damaged(filesystem: &dyn crate::Filesystem, directory: &Path, path: &Pat
     filesystem.rename(path, &damaged.join(path.file_name().unwrap_or_default()))
 }
 
-/// Whether somebody is told, once the answers are rung for.
-fn answer(shared: &Shared, pending: &mut Pending, result: Result<(), NotPersisted>) -> bool {
-    match (&shared.disk, pending.done.take()) {
-        (Some(disk), Some(done)) => disk.answers.add(done, result),
-        _ => false,
-    }
+/// Whether somebody was told. The client may have hung up; its payload is stored all the same.
+fn answer(pending: &mut Pending, result: Result<(), NotPersisted>) -> bool {
+    let done = pending.done.take();
+    done.is_some_and(|done| done.send(result).is_ok())
 }
 
 fn refuse(shared: &Shared, mut group: Vec<Pending>, error: &io::Error) {
@@ -407,7 +399,6 @@ fn refuse(shared: &Shared, mut group: Vec<Pending>, error: &io::Error) {
     }
     for one in &mut group {
         answer(
-            shared,
             one,
             Err(NotPersisted {
                 pipeline: shared.pipeline.clone(),
@@ -415,5 +406,4 @@ fn refuse(shared: &Shared, mut group: Vec<Pending>, error: &io::Error) {
             }),
         );
     }
-    disk.answers.ring();
 }
