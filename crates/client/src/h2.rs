@@ -6,7 +6,6 @@
 //! A connection leaves the pool when it closes, when the peer says GOAWAY, when a request on it
 //! timed out, or by age; requests on it finish. A busy one is replaced first and left after.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use http::uri::{Authority, Scheme};
 use http::{Request, Uri};
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -22,7 +21,6 @@ use tokio::time::Instant;
 use crate::answer::{self, Answer};
 use crate::client::{Outgoing, Progress};
 use crate::connect::Connector;
-use crate::driven::{Driven, Guest, Parts};
 use crate::error::chain;
 use crate::io::TlsFault;
 use crate::slices::SlicesBody;
@@ -95,7 +93,6 @@ struct State {
 
 struct Live {
     sender: SendRequest<SlicesBody>,
-    driven: Driven,
     in_flight: AtomicUsize,
     retired: AtomicBool,
     /// It has answered a request, so it was no dead end from the start.
@@ -117,41 +114,11 @@ impl Live {
 /// One request on a connection.
 struct Lease {
     live: Arc<Live>,
-    /// While it is alone there.
-    guest: Option<Guest>,
     answered: bool,
-}
-
-impl Lease {
-    /// A place on `live`, given out under the lock of the pool.
-    fn new(live: &Arc<Live>) -> Self {
-        let guest = match live.in_flight.fetch_add(1, Ordering::Relaxed) {
-            0 => Some(live.driven.alone()),
-            _ => {
-                live.driven.together();
-                None
-            }
-        };
-        Self {
-            live: live.clone(),
-            guest,
-            answered: false,
-        }
-    }
-
-    /// Waits for what comes over the connection.
-    async fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
-        match &self.guest {
-            Some(guest) => guest.wait(answer).await,
-            None => answer.await,
-        }
-    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // Before the next one is alone.
-        drop(self.guest.take());
         self.live.in_flight.fetch_sub(1, Ordering::Relaxed);
         if !self.answered {
             // Timed out or failed: this connection may be a black hole, the next request shall not
@@ -198,18 +165,10 @@ impl Http2Pool {
             *request.uri_mut() = uri.clone();
             *request.headers_mut() = outgoing.headers.clone();
             let mut sender = lease.live.sender.clone();
-            let exchange = lease.wait(async {
-                match sender.try_send_request(request).await {
-                    Ok(response) => {
-                        progress.enter(Phase::Reading);
-                        Ok(answer::read(response).await)
-                    }
-                    Err(failed) => Err(failed),
-                }
-            });
-            match exchange.await {
-                Ok(answer) => {
-                    let answer = answer?;
+            match sender.try_send_request(request).await {
+                Ok(response) => {
+                    progress.enter(Phase::Reading);
+                    let answer = answer::read(response).await?;
                     lease.answered = true;
                     lease.live.proven.store(true, Ordering::Relaxed);
                     return Ok(answer);
@@ -262,7 +221,11 @@ impl Shared {
                 let mut state = self.state.lock();
                 self.tend(&mut state);
                 if let Some(best) = state.live.iter().min_by_key(|live| live.requests()) {
-                    return Ok(Lease::new(best));
+                    best.in_flight.fetch_add(1, Ordering::Relaxed);
+                    return Ok(Lease {
+                        live: best.clone(),
+                        answered: false,
+                    });
                 }
                 if state.failures != failures_before
                     && let Some(error) = &state.last_error
@@ -332,8 +295,7 @@ impl Shared {
             )));
         }
         let (settings, fault) = (&self.settings, io.fault());
-        let parts = Parts::new();
-        let (sender, connection) = http2::Builder::new(parts.clone())
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(settings.stream_window_bytes)
             .initial_connection_window_size(settings.connection_window_bytes)
@@ -343,13 +305,12 @@ impl Shared {
             .handshake(TokioIo::new(io))
             .await
             .map_err(|e| SendError::Lost(chain(&e)))?;
-        let connection = async move {
+        tokio::spawn(async move {
             // Whoever has a request on it hears of the error.
             let _ = connection.await;
-        };
+        });
         Ok(Live {
             sender,
-            driven: Driven::begin(connection, parts),
             in_flight: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             proven: AtomicBool::new(false),

@@ -11,7 +11,6 @@ mod client;
 mod compress;
 mod connect;
 mod destination;
-mod driven;
 mod egress;
 mod error;
 mod h1;
