@@ -174,9 +174,13 @@ impl Interned {
                 0
             }
             (true, 0) => {
+                let before = self.dictionary.len();
                 let place = look_up(&mut self.dictionary, &mut self.repaired, text());
                 self.places.push(place);
-                self.try_out();
+                // Of one that was there, too, this process may know nothing, or not any more: files must not depend on that.
+                if self.dictionary.len() > before {
+                    self.try_out();
+                }
                 *known = place + 1;
                 *known
             }
@@ -276,7 +280,7 @@ impl Interned {
         ending.invalid_texts += std::mem::take(&mut self.repaired);
         let (dictionary_bytes, memory_bytes) = (
             self.dictionary.bytes().len(),
-            self.dictionary.memory_bytes() + self.seen.memory_bytes(),
+            self.dictionary.memory_bytes() + self.seen.memory_bytes() + self.waiting_bytes(),
         );
         let ends_row_group = self.shared && self.is_large();
         let mut dictionary = None;
@@ -293,6 +297,16 @@ impl Interned {
             dictionary_bytes,
             memory_bytes,
             ends_row_group,
+        }
+    }
+
+    /// Bytes of the room for what waits to be looked up. That of a plain page counts with the page.
+    fn waiting_bytes(&self) -> usize {
+        match self.plan.looks_up() {
+            false => 0,
+            true => {
+                self.plain.room_bytes() + size_of::<u32>() * (self.owners.capacity() + self.new.capacity())
+            }
         }
     }
 

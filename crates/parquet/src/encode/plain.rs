@@ -3,8 +3,8 @@
 
 use super::text::mended;
 
-/// No more room than this is kept for texts that are forgotten: a text may have megabytes, and columns are many.
-const KEPT_BYTES: usize = 64 << 10;
+/// No more room than this is kept for texts that are forgotten, twice what usually waits: a text may have megabytes, and columns are many.
+const KEPT_BYTES: usize = 8 << 10;
 
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
@@ -45,6 +45,11 @@ impl Plain {
     /// Bytes of memory it holds, and what it was taken from keeps for the next page.
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + size_of_val(&*self.lengths)
+    }
+
+    /// Bytes of the room there is.
+    pub fn room_bytes(&self) -> usize {
+        self.bytes.capacity() + size_of::<u32>() * self.lengths.capacity()
     }
 
     /// What there is; room for as much is left.

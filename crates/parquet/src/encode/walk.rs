@@ -116,6 +116,9 @@ fn walk<'a>(
 /// Bytes of a request that are fetched at once: near the core there is room for them, and for what rows are pushed into.
 const FETCHED: usize = 16 << 10;
 
+/// So much of a resource is fetched beforehand: more would have left the caches again before it is read.
+const MOST_AHEAD: usize = 256 << 10;
+
 /// Bytes that memory gives at once.
 const LINE: usize = 64;
 
@@ -126,7 +129,10 @@ struct Ahead<'a>(&'a [u8]);
 impl Ahead<'_> {
     /// `part` of the request is read next.
     fn reach(&mut self, part: &[u8]) {
-        let end = part.as_ptr().addr() + part.len();
+        let begin = part.as_ptr().addr();
+        let passed = begin.saturating_sub(self.0.as_ptr().addr());
+        self.0 = &self.0[passed.min(self.0.len())..];
+        let end = begin + part.len().min(MOST_AHEAD);
         while !self.0.is_empty() && self.0.as_ptr().addr() < end {
             let (next, rest) = self.0.split_at(self.0.len().min(FETCHED));
             self.0 = rest;
