@@ -23,8 +23,9 @@ const LARGE_BYTES: u64 = 1 << 20;
 /// enough that a burst of them is a small part of any budget.
 const BYTES_PER_CORE: u64 = 16 << 20;
 
-/// They take this part of the budget at most.
-const BUDGET_PART: u64 = 4;
+/// They take this part of the budget at most: less than the fifth of a lane that a tenant leaves free which floods the gateway. So large bodies that
+/// have turns find memory all together, and none of them gives way to another while a loaded machine takes its time.
+const BUDGET_PART: u64 = 8;
 
 /// A body counts for no more than this, nor for more than a quarter of what may have turns: however large they are, there are two for each
 /// core, and the budget decides whether there is memory for them.
