@@ -80,6 +80,32 @@ pub trait File: Debug + Send + Sync {
     }
     /// Reads some bytes from `offset` on and returns how many; 0 at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all of the bytes from `offset` on; after an error some of them may be there.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.write_at(&bytes[written..], offset + written as u64) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+    /// Fills the buffer from `offset` on; `UnexpectedEof` when there is less.
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
     /// Its size.
     fn size_bytes(&self) -> io::Result<u64>;
     /// Whether it is a regular file; pipes and devices have no size and cannot be cut.

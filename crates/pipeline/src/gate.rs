@@ -76,6 +76,12 @@ impl Gate {
         self.held.is_some()
     }
 
+    /// As [`pass`](Self::pass), for who may not probe. `None` while the destination is held: it is not in the line, where it would keep the probe
+    /// from who may.
+    pub fn pass_without_probe(&self) -> Option<Pass> {
+        self.held.is_none().then_some(Pass::Open)
+    }
+
     /// Asks to send. While the destination is held, who asks waits in `line`: the probe is for the first in it, who may ask again until it has
     /// sent it.
     pub fn pass(&mut self, now: Instant, line: &mut Line) -> Pass {
@@ -158,6 +164,23 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Scenario: while the destination is held one asks that may not probe, then one that may and was refused; then it is time for a probe.
+    /// Guarantees: the probe is for the one that may: the other is not before it.
+    #[test]
+    fn who_may_not_probe_is_not_in_the_line() {
+        let mut now = Instant::now();
+        let mut gate = Gate::new();
+        assert_eq!(gate.pass_without_probe(), Some(Pass::Open));
+        gate.hold(now, false);
+        assert_eq!(gate.pass_without_probe(), None);
+        let mut first = Line::default();
+        first.refused();
+        assert!(matches!(gate.pass(now, &mut first), Pass::Wait(_)));
+        now += FIRST_PROBE;
+        assert_eq!(gate.pass_without_probe(), None);
+        assert_eq!(gate.pass(now, &mut first), Pass::Probe);
+    }
 
     /// Scenario: a destination answers 401 for a while, then accepts.
     /// Guarantees: probes come at growing, bounded intervals; one success opens the gate.

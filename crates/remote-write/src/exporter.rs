@@ -102,7 +102,7 @@ struct Inner {
     kept: Mutex<HashMap<Turn, Pending>>,
     order: Arc<Order>,
     /// Where what a lane has delivered is noted; none: nowhere.
-    positions: Option<Arc<Positions>>,
+    positions: Option<positions::Late>,
     /// For series that were refused, of all batches.
     room_for_refused: refused::Room,
     metrics: Metrics,
@@ -190,7 +190,7 @@ impl RemoteWriteExporter {
             .collect::<Result<_, _>>()?;
         let lanes = options.encoder.lanes.max(1) * shards.len();
         let positions = options.lanes.clone();
-        let positions = positions.map(|file| Arc::new(Positions::open(file, &options.deciding())));
+        let positions = positions.map(|file| Positions::late(file, options.deciding()));
         let encoder = EncoderSettings {
             lanes,
             ..options.encoder

@@ -125,7 +125,7 @@ fn examples_do_what_they_say() {
 #[test]
 fn printed_configuration_has_no_secrets() {
     let text = "exporters:\n  otlp: {endpoint: 'https://user:hunter2@h:4317', headers: {authorization: hunter2}, tls: {key_pem: hunter2, key_file: /k.pem}}\n  \
-                acme: {api_key: hunter2, nested: [{client_secret: hunter2}], token_url: https://t, password_file: /p}\n\
+                acme: {api_key: hunter2, nested: [{client_secret: hunter2}], token_url: https://t, password_file: /p, url: 'https://h/c?sv=1&sig=hunter2&Api_Key=hunter2&se=2'}\n\
                 extensions:\n  basicauth: {client_auth: {username: ann, password: hunter2}, htpasswd: {inline: 'ann:hunter2'}}\n  \
                 bearertokenauth: {token: hunter2, tokens: [hunter2, hunter2]}\n";
     let document = Loader::new().text("t.yaml", text).load().unwrap();
@@ -138,6 +138,7 @@ fn printed_configuration_has_no_secrets() {
         "https://t",
         "/p",
         "authorization",
+        "https://h/c?sv=1&sig=[REDACTED]&Api_Key=[REDACTED]&se=2",
     ] {
         assert!(printed.contains(kept), "{kept} not in\n{printed}");
     }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::record::{u32_at, u64_at};
-use super::segment::read_exact;
 use crate::{File, Filesystem, OpenMode};
 
 const MAGIC: [u8; 4] = *b"SLjC";
@@ -111,13 +110,7 @@ impl PositionFile {
         let generation = self.generation + 1;
         let bytes = encode(generation, &self.exporter, position);
         let at = (generation % 2) * SLOT_BYTES as u64;
-        let mut written = 0;
-        while written < bytes.len() {
-            match self.file.write_at(&bytes[written..], at + written as u64)? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                count => written += count,
-            }
-        }
+        self.file.write_all_at(&bytes, at)?;
         self.generation = generation;
         self.synced = false;
         Ok(())
@@ -144,7 +137,7 @@ fn read_slots(file: &dyn File, exporter: &str) -> (Option<(u64, Position)>, usiz
     let mut damaged = 0;
     for slot in 0..2 {
         let mut bytes = vec![0; SLOT_BYTES];
-        let read = read_exact(file, &mut bytes, (slot * SLOT_BYTES) as u64);
+        let read = file.read_exact_at(&mut bytes, (slot * SLOT_BYTES) as u64);
         match read.ok().and_then(|()| parse(&bytes, exporter)) {
             Some(found) if newest.as_ref().is_none_or(|(newest, _)| found.0 > *newest) => {
                 newest = Some(found)

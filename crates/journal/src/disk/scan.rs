@@ -217,7 +217,7 @@ fn read_what_can_be(file: &dyn File, buffer: &mut [u8], at: u64) {
 fn read_attempts(file: &dyn File, buffer: &mut [u8], at: u64) -> io::Result<()> {
     let mut attempt = 1;
     loop {
-        match super::segment::read_exact(file, buffer, at) {
+        match file.read_exact_at(buffer, at) {
             Err(error) if error.kind() != io::ErrorKind::UnexpectedEof && attempt < READ_ATTEMPTS => {
                 attempt += 1
             }

@@ -77,7 +77,7 @@ impl Beginning {
     /// Reads the header of segment `id`; `None` when it is damaged.
     pub fn read(file: &dyn File, id: SegmentId) -> Option<Self> {
         let mut header = [0; HEADER_BYTES as usize];
-        read_exact(file, &mut header, 0).ok()?;
+        file.read_exact_at(&mut header, 0).ok()?;
         let sound = header[..4] == MAGIC
             && u32_at(&header, 8) == header_crc(&header)
             && (u64_at(&header, 16), u64_at(&header, 24)) == (id.epoch, id.first);
@@ -204,14 +204,14 @@ impl Contents {
             return Ok(None);
         };
         let mut trailer = [0; TRAILER_BYTES as usize];
-        read_exact(file, &mut trailer, at)?;
+        file.read_exact_at(&mut trailer, at)?;
         let begins = u64_at(&trailer, 0);
         let sound = trailer[12..] == TRAILER_MAGIC && u32_at(&trailer, 8) == crc32c::crc32c(&trailer[..8]);
         if !sound || begins < HEADER_BYTES || begins >= at || at - begins > MAX_FOOTER_BYTES {
             return Ok(None);
         }
         let mut footer = vec![0; (at - begins) as usize];
-        read_exact(file, &mut footer, begins)?;
+        file.read_exact_at(&mut footer, begins)?;
         let Ok(header) = Header::parse(&footer, id.epoch) else {
             return Ok(None);
         };
@@ -266,18 +266,4 @@ pub(crate) fn tenant_id(tenants: &Tenants, name: &str) -> TenantId {
         "" => TenantId::DEFAULT,
         named => tenants.intern(named),
     }
-}
-
-/// Fills `buffer` from `offset` on.
-pub(crate) fn read_exact(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -95,16 +95,21 @@ impl Delivery {
             let changed = self.gate_changed.notified();
             // A probe that waited for what comes before it would wait for ever: that waits for the probe.
             let may_probe = !self.runs_ahead || self.turns.lock().first_since(turn).is_some();
-            if !may_probe && self.gate.lock().is_held() {
-                place.pause();
-                changed.await;
-                continue;
-            }
-            let pass = self.gate.lock().pass(Instant::now(), line);
+            let pass = {
+                let mut gate = self.gate.lock();
+                match may_probe {
+                    true => Some(gate.pass(Instant::now(), line)),
+                    false => gate.pass_without_probe(),
+                }
+            };
             match pass {
-                Pass::Open => return false,
-                Pass::Probe => return true,
-                Pass::Wait(until) => {
+                None => {
+                    place.pause();
+                    changed.await;
+                }
+                Some(Pass::Open) => return false,
+                Some(Pass::Probe) => return true,
+                Some(Pass::Wait(until)) => {
                     place.pause();
                     tokio::select! {
                         () = changed => {}

@@ -57,9 +57,10 @@ const CHANGES: u8 = 3;
 const LOG_BYTES: u64 = 4 << 20;
 
 /// Of the last requests so much goes into the new file, and at least so many: those that may come again. They are those under way, the one
-/// encoded meanwhile, and those of which the queue had not written down yet that they are done, which takes it a second at most.
+/// encoded meanwhile, and those of which the queue had not written down yet that they are done, which takes it a second at most; of four pipelines
+/// that share the exporter, or of one whose first batch was taken apart.
 const KEPT_BYTES: u64 = 256 << 10;
-const KEPT_REQUESTS: usize = 16;
+const KEPT_REQUESTS: usize = 4 * LEAST_KEPT_REQUESTS;
 
 /// Beyond so much there are less of them, down to all under way and one of each of the others.
 const MAX_KEPT_BYTES: u64 = 8 << 20;
@@ -376,7 +377,7 @@ impl Open {
         for (at, len) in old.iter().flat_map(|old| &old.last) {
             bytes.resize(*len as usize, 0);
             if let Some(old) = old {
-                read_exact(&*old.file, &mut bytes, *at)?;
+                old.file.read_exact_at(&mut bytes, *at)?;
             }
             self.put_request(&bytes)?;
         }
@@ -412,16 +413,9 @@ impl Open {
         }
     }
 
-    fn put(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.file.write_at(bytes, self.end)? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => {
-                    self.end += written as u64;
-                    bytes = &bytes[written..];
-                }
-            }
-        }
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
         Ok(())
     }
 
@@ -450,7 +444,7 @@ impl Open {
             return Ok(None);
         }
         bytes.resize(len as usize, 0);
-        read_exact(&*self.file, bytes, begin)?;
+        self.file.read_exact_at(bytes, begin)?;
         Ok((crc == crc32c::crc32c(bytes)).then_some((kind, begin + len)))
     }
 
@@ -461,7 +455,7 @@ impl Open {
         let mut begin = at + 1;
         while begin + FRAME_BYTES as u64 <= size {
             let len = (size - begin).min(SEARCH_BYTES as u64) as usize;
-            read_exact(&*self.file, &mut window[..len], begin)?;
+            self.file.read_exact_at(&mut window[..len], begin)?;
             let heads = window[..len].windows(FRAME_BYTES).filter_map(<[u8]>::first_chunk);
             for (offset, head) in (begin..).zip(heads) {
                 if head[0] == CHANGES && self.record(head, offset, size, &mut bytes)?.is_some() {
@@ -478,7 +472,7 @@ impl Open {
         if size < HEADER_BYTES as u64 {
             return Ok(Read::Damaged);
         }
-        read_exact(&*self.file, &mut header, 0)?;
+        self.file.read_exact_at(&mut header, 0)?;
         let (said, crc) = header.split_at(HEADER_BYTES - 4);
         if said[..4] != MAGIC
             || said[4..6] != VERSION.to_le_bytes()
@@ -493,7 +487,7 @@ impl Open {
         while at < size {
             let mut head = [0; FRAME_BYTES];
             if size - at >= FRAME_BYTES as u64 {
-                read_exact(&*self.file, &mut head, at)?;
+                self.file.read_exact_at(&mut head, at)?;
             }
             let Some((kind, end)) = self.record(&head, at, size, &mut bytes)? else {
                 let is_cut = is_log && !self.has_record_after(at, size)?;
@@ -560,17 +554,4 @@ fn frame(bytes: &mut [u8], kind: u8) {
     head[8..12].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
     let crc = crc32c::crc32c(&head[..12]).to_le_bytes();
     head[12..].copy_from_slice(&crc);
-}
-
-fn read_exact(file: &dyn File, mut buffer: &mut [u8], mut at: u64) -> io::Result<()> {
-    while !buffer.is_empty() {
-        match file.read_at(buffer, at)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            read => {
-                at += read as u64;
-                buffer = &mut buffer[read..];
-            }
-        }
-    }
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Totals through encoders that come and go, on a disk that fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -640,6 +640,31 @@ fn large_requests_are_not_all_kept() {
     }
     // Ten requests of somewhat less than 1 MiB are kept at least.
     assert!(largest < 2 * ((10 << 20) + (1 << 20)) + (1 << 20), "{largest}");
+}
+
+/// Scenario: two pipelines that share the exporter have 18 requests of 20 KB encoded, none of which is settled; the last one fills the file, which is written anew; SIGKILL.
+/// Guarantees: the next process knows them all.
+#[test]
+fn requests_of_two_pipelines_are_kept() {
+    let disk = SimulatedDisk::default();
+    let mut log = Log::new(on(&disk));
+    let _ = log.read(0, &mut |_, _| {});
+    for request in 0..18 {
+        if request == 17 {
+            log.log_bytes = disk.size_bytes(Path::new(PATH)).unwrap() - 1024;
+        }
+        let changes = vec![Change::Ended(Key(request, 0), 1); 800];
+        log.write(0, &changes, 7, &HashMap::new()).unwrap();
+    }
+    disk.kill();
+    let mut known = BTreeSet::new();
+    let mut visit = |_, change| {
+        if let Change::Ended(key, _) = change {
+            known.insert(key.0);
+        }
+    };
+    Log::new(on(&disk)).read(0, &mut visit).unwrap();
+    assert_eq!(known, (0..18).collect());
 }
 
 /// Scenario: a point of the year 2100 was sent before a restart, beside others.

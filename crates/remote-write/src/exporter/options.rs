@@ -101,7 +101,7 @@ impl Default for RemoteWriteExporterOptions {
 }
 
 impl RemoteWriteExporterOptions {
-    /// All that decides what payloads become, in which lane it is and where that goes. Secrets are not in it.
+    /// All that decides what payloads become, in which lane it is and where that goes. For hashing only: a token is in it.
     pub(super) fn deciding(&self) -> String {
         let encoder = EncoderSettings {
             totals: None,
@@ -111,6 +111,8 @@ impl RemoteWriteExporterOptions {
         let tenants = tenants.map(|header| (&header.name, &header.default));
         let user = match &self.auth {
             Auth::Basic { username, .. } => username,
+            // It may be the account. One in a file is not: it is renewed, for the same account.
+            Auth::Bearer { token, .. } => token,
             _ => "",
         };
         let version = env!("CARGO_PKG_VERSION");

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
 use sluice_journal::Filesystem;
@@ -30,8 +30,9 @@ use super::order::Order;
 use crate::hash;
 use crate::lane_set::LaneSet;
 
-/// Batches that have ended are kept in the file while the queue may not have written down that they have: it takes some 10 ms, and a second where a disk is slow.
-const KEPT_ENDED: usize = 64;
+/// Batches that have ended are kept in the file while the queue may not have written down that they have: it takes some 10 ms, and a second where a disk is slow,
+/// in which some hundred may end.
+const KEPT_ENDED: usize = 1024;
 
 /// Payloads of them all, each of which takes some 50 bytes of memory.
 const MAX_KEPT_PAYLOADS: usize = 32_768;
@@ -116,7 +117,17 @@ impl Noted {
     }
 }
 
+/// Read when the first batch is encoded: by then the queue that the file is beside is locked, and the process before has written its last position.
+pub(super) type Late = Arc<LazyLock<Arc<Positions>, Box<dyn FnOnce() -> Arc<Positions> + Send>>>;
+
 impl Positions {
+    /// As [`open`](Self::open), when they are first asked for.
+    pub fn late(file: LanesFile, settings: String) -> Late {
+        Arc::new(LazyLock::new(Box::new(move || {
+            Arc::new(Self::open(file, &settings))
+        })))
+    }
+
     /// Reads what an earlier process has noted under the same settings, which `settings` describes.
     pub fn open(file: LanesFile, settings: &str) -> Self {
         let seed = RandomState::new().build_hasher().finish();
@@ -156,6 +167,8 @@ impl Positions {
 
     /// The batch of this turn, or a piece of it, is encoded now, made of these payloads. Returns in which lanes each has been delivered.
     pub fn encoded(&self, turn: Turn, keys: impl Iterator<Item = Key>) -> Vec<LaneSet> {
+        // Bodies are hashed before anybody waits for them.
+        let keys: Vec<Key> = keys.collect();
         let mut state = self.state.lock();
         let state = &mut *state;
         state.come_again(turn);
@@ -163,10 +176,9 @@ impl Positions {
             Some(left) => state.carried_for = left,
             None => state.carried.clear(),
         }
-        let carried = &mut state.carried;
-        let payloads: Vec<_> = keys
-            .map(|key| (key, carried.remove(&key).unwrap_or_default()))
-            .collect();
+        // What is noted of these bytes is true each time they come.
+        let before = |key: &Key| state.carried.get(key).cloned().unwrap_or_default();
+        let payloads: Vec<_> = keys.into_iter().map(|key| (key, before(&key))).collect();
         let delivered = payloads.iter().map(|(_, before)| before.clone()).collect();
         state.numbers += 1;
         let noted = Noted {

@@ -50,7 +50,7 @@ pub fn is_secret(path: &[&str]) -> bool {
     })
 }
 
-/// Replaces `user:password@` in URLs.
+/// Replaces `user:password@` in URLs, and parameters that are secrets: keys and signatures, as in a shared access signature of Azure.
 fn hide_credentials(node: &mut Node) {
     match &mut node.value {
         Value::Sequence(items) => items.iter_mut().for_each(hide_credentials),
@@ -60,12 +60,31 @@ fn hide_credentials(node: &mut Node) {
             .for_each(|entry| hide_credentials(&mut entry.value)),
         Value::String(text) => {
             if let Some((scheme, rest)) = text.split_once("://") {
+                let rest = without_secret_parameters(rest);
                 let authority_len = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-                if let Some(at) = rest[..authority_len].rfind('@') {
-                    *text = format!("{scheme}://{REDACTED}{}", &rest[at..]);
-                }
+                *text = match rest[..authority_len].rfind('@') {
+                    Some(at) => format!("{scheme}://{REDACTED}{}", &rest[at..]),
+                    None => format!("{scheme}://{rest}"),
+                };
             }
         }
         _ => {}
     }
+}
+
+/// The rest of a URL, values of parameters hidden whose names say that they are secrets.
+fn without_secret_parameters(rest: &str) -> String {
+    const SIGNATURES: &[&str] = &["sig", "signature", "x-amz-signature", "x-goog-signature", "key"];
+    let Some((before, query)) = rest.split_once('?') else {
+        return rest.to_owned();
+    };
+    let parameters: Vec<_> = (query.split('&'))
+        .map(|parameter| match parameter.split_once('=') {
+            Some((name, _)) if is_secret(&[name]) || SIGNATURES.contains(&&*name.to_ascii_lowercase()) => {
+                format!("{name}={REDACTED}")
+            }
+            _ => parameter.to_owned(),
+        })
+        .collect();
+    format!("{before}?{}", parameters.join("&"))
 }

@@ -288,16 +288,9 @@ impl Notes {
 }
 
 impl Open {
-    fn put(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.file.write_at(bytes, self.end)? {
-                0 => return Err(io::ErrorKind::WriteZero.into()),
-                written => {
-                    self.end += written as u64;
-                    bytes = &bytes[written..];
-                }
-            }
-        }
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.end)?;
+        self.end += bytes.len() as u64;
         Ok(())
     }
 }
@@ -321,14 +314,7 @@ fn content(file: &LanesFile) -> io::Result<Vec<u8>> {
     }
     let file = filesystem.open(path, OpenMode::Read)?;
     let mut bytes = vec![0; size as usize];
-    let mut read = 0;
-    while read < bytes.len() {
-        match file.read_at(&mut bytes[read..], read as u64)? {
-            0 => break,
-            count => read += count,
-        }
-    }
-    bytes.truncate(read);
+    file.read_exact_at(&mut bytes, 0)?;
     Ok(bytes)
 }
 

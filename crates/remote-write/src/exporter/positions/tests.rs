@@ -89,7 +89,7 @@ fn what_is_delivered_is_known_by_the_next_process() {
     );
 }
 
-/// Scenario: a batch is done in a lane, is settled, and a hundred others after it; another one is encoded again, in pieces.
+/// Scenario: a batch is done in a lane, is settled, and eleven hundred others after it; another one is encoded again, in pieces.
 /// Guarantees: one that has just been settled is known still, for the queue may not have written it down; one that was settled long ago is not kept; pieces
 /// know what was delivered of them.
 #[test]
@@ -98,7 +98,7 @@ fn what_ends_is_kept_for_a_while() {
     let positions = open(&disk, "as they are");
     let order = Arc::new(Order::default());
     let mut turn = Turn::first();
-    for batch in 0..100 {
+    for batch in 0..1100 {
         let body = format!("batch {batch}");
         encode(&positions, &order, turn, &[&body]);
         positions.done_in(turn, batch % LANES, &order);
@@ -110,8 +110,13 @@ fn what_ends_is_kept_for_a_while() {
     let piece = encode(&positions, &order, turn, &["y"]);
     assert_eq!(piece.delivered, [lanes(&[3])]);
     assert_eq!(
-        found(&disk, &["batch 99", "batch 40", "batch 30", "x"]),
-        [lanes(&[19]), lanes(&[0]), lanes(&[]), lanes(&[3])]
+        found(&disk, &["batch 1099", "batch 80", "batch 70", "x"]),
+        [
+            lanes(&[1099 % LANES]),
+            lanes(&[80 % LANES]),
+            lanes(&[]),
+            lanes(&[3])
+        ]
     );
 }
 

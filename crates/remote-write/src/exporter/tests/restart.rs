@@ -1,5 +1,6 @@
 //! What a start sends again, on a paused clock and a simulated disk.
 
+use sluice_client::Auth;
 use sluice_journal::testing::SimulatedDisk;
 
 use super::ahead::{Judged, in_lane_of};
@@ -104,16 +105,58 @@ async fn a_lane_goes_on_where_it_was() {
     assert_eq!(endpoint.taken().len(), SERIES);
 }
 
+/// Scenario: as in [`a_lane_goes_on_where_it_was`], but a client sent the second round twice.
+/// Guarantees: its lane without an answer is sent, both times, and no other: what was noted of these bytes holds each time they come.
+#[tokio::test(start_paused = true)]
+async fn what_came_twice_is_known_twice() {
+    let disk = SimulatedDisk::default();
+    until_killed(&disk, false).await;
+    let (exporter, endpoint) = exporter_on(&disk, false, false, |_| {});
+    let mut all = batch(0..SERIES, 2.0);
+    all.parts.extend(batch(0..SERIES, 2.0).parts);
+    assert_eq!(exporter.export(&all).await, delivered(0));
+    assert_eq!(sent_series(&*endpoint), lane_of_seven());
+}
+
+/// Scenario: as in [`a_lane_goes_on_where_it_was`], but the next process was made before the first one sent anything: it waited for the queue.
+/// Guarantees: what was delivered meanwhile is not sent again.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_queue_reads_positions_when_it_has_it() {
+    let disk = SimulatedDisk::default();
+    let (exporter, endpoint) = exporter_on(&disk, false, false, |_| {});
+    until_killed(&disk, false).await;
+    let mut all = batch(0..SERIES, 1.0);
+    all.parts.extend(batch(0..SERIES, 2.0).parts);
+    assert_eq!(exporter.export(&all).await, delivered(0));
+    assert_eq!(sent_series(&*endpoint), lane_of_seven());
+}
+
+fn sent_series(endpoint: &impl AsSeen) -> Vec<String> {
+    endpoint.taken().into_keys().collect()
+}
+
+fn lane_of_seven() -> Vec<String> {
+    let mut series = in_lane_of(7, LANES, SERIES);
+    series.sort();
+    series
+}
+
 /// Scenario: the same, and the next process has other settings, or other bytes come.
 /// Guarantees: everything is sent: what was noted says nothing about that.
 #[tokio::test(start_paused = true)]
 async fn other_settings_and_other_bytes_are_sent() {
     type Change = fn(&mut RemoteWriteExporterOptions);
-    let changes: [Change; 6] = [
+    let changes: [Change; 7] = [
         |options| options.encoder.lanes += 1,
         |options| options.endpoint = "http://b/".to_owned(),
         |options| options.shard_endpoints.push("http://b/".to_owned()),
         |options| options.headers.push(("X-Scope-OrgID".to_owned(), "b".to_owned())),
+        |options| {
+            options.auth = Auth::Bearer {
+                scheme: "Bearer".to_owned(),
+                token: "b".to_owned(),
+            };
+        },
         |options| options.encoder.mapping.namespace = "a".to_owned(),
         |options| {
             let labels = &mut options.encoder.mapping.external_labels;
