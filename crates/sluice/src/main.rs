@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: sluice_memory::Allocator = sluice_memory::Allocator;
 
 /// Memory goes back to the kernel ten seconds after it was freed, by a thread of jemalloc's own, or when the sampler finds that little
-/// is left; allocations of 1 MiB and more are kept apart, and given back at once where there is little room (`sluice_memory::prepare_allocator`). After a
+/// is left; allocations above 32 KiB are not its (`sluice_memory::Allocator`). After a
 /// second already, a queue that grows and shrinks under overload has its pages zeroed by the kernel again and again
 /// (docs/decisions.md). The number of arenas is not measured yet.
 #[allow(
