@@ -24,7 +24,11 @@ mod units;
 pub(crate) const SMALL_BYTES: usize = 32 << 10;
 
 /// What is handed out begins at a multiple of it. A multiple of every page there is: 4 KiB with x86-64, up to 64 KiB elsewhere.
-const UNIT: usize = if cfg!(target_arch = "x86_64") { 16 << 10 } else { 64 << 10 };
+const UNIT: usize = if cfg!(target_arch = "x86_64") {
+    16 << 10
+} else {
+    64 << 10
+};
 
 /// Addresses, not memory. What does not fit, or where as much cannot be had (`ulimit -v`), is jemalloc's.
 const RESERVED_BYTES: usize = 64 << 30;

@@ -22,7 +22,12 @@ impl Numbers {
     /// On either side of the threshold, and beyond a mebibyte.
     fn size(&mut self) -> usize {
         let scale = [SMALL_BYTES / 2, 2 * SMALL_BYTES, 16 * SMALL_BYTES, 3 * MIB][self.next() % 4];
-        [SMALL_BYTES, SMALL_BYTES + 1, 1 + self.next() % scale, 1 + self.next() % scale][self.next() % 4]
+        [
+            SMALL_BYTES,
+            SMALL_BYTES + 1,
+            1 + self.next() % scale,
+            1 + self.next() % scale,
+        ][self.next() % 4]
     }
 }
 
@@ -42,12 +47,19 @@ impl Block {
     }
 
     fn byte(&self, at: usize) -> u8 {
-        (self.seed.wrapping_add(at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+        (self
+            .seed
+            .wrapping_add(at as u64)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> 56) as u8
     }
 
     fn check(&self, up_to: usize) {
         let bytes = unsafe { std::slice::from_raw_parts(self.start, up_to) };
-        let wrong = bytes.iter().enumerate().find(|(at, byte)| **byte != self.byte(*at));
+        let wrong = bytes
+            .iter()
+            .enumerate()
+            .find(|(at, byte)| **byte != self.byte(*at));
         assert_eq!(wrong, None, "of {:?} at {:?}", self.layout, self.start);
         assert!(self.start.addr().is_multiple_of(self.layout.align()));
     }
@@ -62,7 +74,7 @@ fn live(seed: u64, steps: usize) {
             0 | 1 => {
                 let align = 1 << (numbers.next() % 18);
                 let layout = Layout::from_size_align(numbers.size(), align).unwrap();
-                let is_zeroed = numbers.next() % 2 == 0;
+                let is_zeroed = numbers.next().is_multiple_of(2);
                 let start = match is_zeroed {
                     true => unsafe { Allocator.alloc_zeroed(layout) },
                     false => unsafe { Allocator.alloc(layout) },
@@ -113,7 +125,9 @@ fn blocks_keep_what_is_in_them() {
     static IS_OVER: AtomicBool = AtomicBool::new(false);
     let _alone = ONE_AT_A_TIME.lock();
     std::thread::scope(|scope| {
-        let lives: Vec<_> = (1..5).map(|seed| scope.spawn(move || live(seed * 0x1234_5678_9abc, 120))).collect();
+        let lives: Vec<_> = (1..5)
+            .map(|seed| scope.spawn(move || live(seed * 0x1234_5678_9abc, 120)))
+            .collect();
         scope.spawn(|| {
             while !IS_OVER.load(Ordering::Relaxed) {
                 LARGE.decay();
@@ -177,7 +191,11 @@ fn large_ones_stay_while_they_may() {
     static LARGE: Large = Large::new();
     let small = burst(&LARGE, 10, 100_000);
     let before = resident(&LARGE);
-    let free = |bytes| burst(&LARGE, 4, bytes).into_iter().for_each(|block| LARGE.free(block, bytes));
+    let free = |bytes| {
+        burst(&LARGE, 4, bytes)
+            .into_iter()
+            .for_each(|block| LARGE.free(block, bytes))
+    };
     free(MIB);
     assert_eq!(resident(&LARGE), before);
     LARGE.keep(true);

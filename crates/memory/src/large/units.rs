@@ -48,7 +48,9 @@ impl<const WORDS: usize> Bits<WORDS> {
     }
 
     fn count(&self, run: Range<usize>) -> usize {
-        masks(run).map(|(word, mask)| (self.0[word] & mask).count_ones() as usize).sum()
+        masks(run)
+            .map(|(word, mask)| (self.0[word] & mask).count_ones() as usize)
+            .sum()
     }
 
     /// The first unit of `run` whose bit is `value`, or the end.
@@ -66,7 +68,10 @@ impl<const WORDS: usize> Bits<WORDS> {
     /// Where the run of clear bits begins that ends before `unit`.
     fn clear_before(&self, unit: usize) -> usize {
         let mut word = unit / WORD;
-        let mut set = self.0.get(word).map_or(0, |bits| bits & ((1 << (unit % WORD)) - 1));
+        let mut set = self
+            .0
+            .get(word)
+            .map_or(0, |bits| bits & ((1 << (unit % WORD)) - 1));
         loop {
             if set != 0 {
                 return word * WORD + WORD - set.leading_zeros() as usize;
@@ -83,7 +88,11 @@ impl<const WORDS: usize> Bits<WORDS> {
 /// The words that a run is in, and its bits in each.
 fn masks(run: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     let Range { start, end } = run;
-    let words = if start < end { start / WORD..end.div_ceil(WORD) } else { 0..0 };
+    let words = if start < end {
+        start / WORD..end.div_ceil(WORD)
+    } else {
+        0..0
+    };
     words.map(move |word| {
         let from = start.saturating_sub(word * WORD);
         let to = (end - word * WORD).min(WORD);
@@ -196,11 +205,19 @@ impl<const WORDS: usize> Units<WORDS> {
         let mut end = from;
         while end < self.top {
             let start = self.old.next(end..self.top, true);
-            let start = if all { start.min(self.recent.next(end..self.top, true)) } else { start };
+            let start = if all {
+                start.min(self.recent.next(end..self.top, true))
+            } else {
+                start
+            };
             end = start;
             loop {
                 let further = self.old.next(end..self.top, false);
-                let further = if all { further.max(self.recent.next(end..self.top, false)) } else { further };
+                let further = if all {
+                    further.max(self.recent.next(end..self.top, false))
+                } else {
+                    further
+                };
                 if further == end {
                     break;
                 }

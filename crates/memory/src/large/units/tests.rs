@@ -128,10 +128,16 @@ proptest! {
 fn sizes_are_close() {
     for units in (1..5000).chain((13..=22).flat_map(|power| (1 << power) - 1..=(1 << power) + 1)) {
         let rounded = rounded(units);
-        assert!(rounded >= units && rounded - units <= units / 4, "{units} {rounded}");
+        assert!(
+            rounded >= units && rounded - units <= units / 4,
+            "{units} {rounded}"
+        );
         assert_eq!(size(number(rounded)), rounded);
     }
     for number_of in 0..SIZES {
-        assert_eq!((number(size(number_of)), rounded(size(number_of))), (number_of, size(number_of)));
+        assert_eq!(
+            (number(size(number_of)), rounded(size(number_of))),
+            (number_of, size(number_of))
+        );
     }
 }
