@@ -1,7 +1,7 @@
 //! The global allocator: jemalloc, and beside it pages of our own for what is too large for the caches of its threads.
 //!
 //! jemalloc keeps a descriptor of 128 bytes for each run of pages, and 4 KiB of a tree for each 2 MiB of addresses that one began or ended in, and
-//! gives neither back: after a siege that was a tenth of what a quiet gateway had resident (docs/decisions.md). Rust says how large a block is when it
+//! gives neither back: after a siege that was a seventh of what a quiet gateway had resident (docs/decisions.md). Rust says how large a block is when it
 //! gives it back, so that nothing of the kind is needed: three bits for each unit of one reservation of addresses ([`units`]). It stays one mapping,
 //! or a few, however many buffers there are.
 //!
