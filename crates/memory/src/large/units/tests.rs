@@ -60,6 +60,8 @@ fn dirty_runs(model: &[Unit], all: bool, least: usize) -> Vec<Range<usize>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     /// Scenario: runs are taken, made longer, freed with and without memory, aged and given back, in any order, and the same is done with a list of
     /// units in which everything is looked for one by one.
     /// Guarantees: no unit is taken twice; the lowest run that fits is taken, also with the hints; what is clean and how much is dirty is as in the
