@@ -1,28 +1,24 @@
-//! jemalloc: its figures, and giving its free pages back.
+//! What the allocators hold, and giving their free pages back: jemalloc, and the large blocks beside it ([`crate::large`]).
 //!
-//! In a process whose allocator is another one (tests of our libraries), jemalloc is linked and idle: it has nothing
-//! allocated, and its figures explain nothing.
+//! In a process whose allocator is another one (tests of our libraries), both are linked and idle: they have nothing
+//! allocated, and their figures explain nothing.
 
 use tikv_jemalloc_ctl::{Error, background_thread, epoch, epoch_mib, stats};
+
+use crate::large::{LARGE, LARGE_BYTES};
 
 /// What C libraries (zstd) allocate with the system's allocator goes back to the kernel when it is freed from this size on. By itself glibc takes
 /// the size of whatever large block was freed last for the least one that is worth that, up to 32 MiB: windows of 8 MiB then stay resident.
 #[cfg(target_env = "gnu")]
 const C_LARGE_BYTES: std::ffi::c_int = 1 << 20;
 
-/// An allocation that jemalloc keeps in its arena of large ones (`oversize_threshold` in the executable).
-const LARGE_BYTES: usize = 1 << 20;
-
-/// Has large buffers given back to the kernel when they are freed, and everything else ten seconds later by jemalloc's
-/// own thread.
+/// Has jemalloc give its free pages back by a thread of its own, and the C allocator large blocks when they are freed.
 ///
-/// Whether it gives large buffers back at once jemalloc decides when it makes their arena, and it does so only as long as
-/// that thread is not running: so the arena is made first. Large bodies that come and go within a second would otherwise
-/// stay resident several times over: 416 MiB for a limit of 256 (docs/decisions.md). While there is room for that, a
-/// [`crate::Sampler`] lets them stay for a second.
+/// Where large blocks are jemalloc's (no addresses could be reserved for them), it is to give those from [`LARGE_BYTES`] on back when they are
+/// freed. That it decides when it makes their arena, and does so only as long as that thread is not running: so the arena is made first.
 ///
 /// With musl the bindings do not support that thread; there, and where it cannot be started, a [`crate::Sampler`] gives back what
-/// is due at each reading.
+/// is due at each reading. Large blocks a sampler has given back anywhere.
 ///
 /// # Errors
 /// What the allocators say.
@@ -53,24 +49,21 @@ fn trim_c_allocator() {
     unsafe { libc::malloc_trim(0) };
 }
 
-/// How long freed large buffers stay while there is room for them: as long as one that is used every second needs.
-const LARGE_DECAY_MS: isize = 1000;
-
 /// `MALLCTL_ARENAS_ALL`: in the place of an arena's number it means all of them.
 const ALL_ARENAS: usize = 4096;
 
-/// What jemalloc holds, in bytes.
+/// What they hold, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// Handed out.
     pub allocated: u64,
     /// Pages that have something handed out in them.
     pub active: u64,
-    /// Its own bookkeeping.
+    /// jemalloc's own bookkeeping.
     pub metadata: u64,
     /// Pages that are backed by memory: active, bookkeeping, and free ones not given back yet.
     pub resident: u64,
-    /// Address space it keeps without memory behind it.
+    /// Address space they keep without memory behind it.
     pub retained: u64,
 }
 
@@ -82,7 +75,7 @@ impl Figures {
 }
 
 /// The keys, looked up once.
-pub(crate) struct Allocator {
+pub(crate) struct Control {
     epoch: epoch_mib,
     allocated: stats::allocated_mib,
     active: stats::active_mib,
@@ -91,22 +84,17 @@ pub(crate) struct Allocator {
     retained: stats::retained_mib,
     purge: [usize; 3],
     decay: [usize; 3],
-    /// `dirty_decay_ms` of the arena of large allocations.
-    large_decay: [usize; 3],
     /// Whether free pages go back by themselves: not with musl, where jemalloc has no threads of its own.
     has_threads: bool,
 }
 
-impl Allocator {
+impl Control {
     /// Finds the keys.
     ///
     /// # Errors
     /// A jemalloc without statistics.
     pub fn new() -> Result<Self, Error> {
-        let mut large_decay = of_all_arenas(b"arena.0.dirty_decay_ms\0")?;
-        large_decay[1] = large_arena()?;
         Ok(Self {
-            large_decay,
             epoch: epoch::mib()?,
             allocated: stats::allocated::mib()?,
             active: stats::active::mib()?,
@@ -122,23 +110,15 @@ impl Allocator {
     /// The figures of now: what they are made of is added up again.
     pub fn figures(&self) -> Result<Figures, Error> {
         self.epoch.advance()?;
+        let large = LARGE.held();
+        let with = |bytes: usize, large: u64| bytes as u64 + large;
         Ok(Figures {
-            allocated: self.allocated.read()? as u64,
-            active: self.active.read()? as u64,
+            allocated: with(self.allocated.read()?, large.taken),
+            active: with(self.active.read()?, large.taken),
             metadata: self.metadata.read()? as u64,
-            resident: self.resident.read()? as u64,
-            retained: self.retained.read()? as u64,
+            resident: with(self.resident.read()?, large.taken + large.dirty),
+            retained: with(self.retained.read()?, large.spare()),
         })
-    }
-
-    /// Lets freed large buffers stay for [`LARGE_DECAY_MS`], to be used again without the kernel's zeroing them, or gives
-    /// them back when they are freed, beginning with those that are there.
-    #[allow(unsafe_code, reason = "jemalloc is called through C")]
-    pub fn keep_large(&self, keep: bool) -> Result<(), Error> {
-        let decay: isize = if keep { LARGE_DECAY_MS } else { 0 };
-        // SAFETY: `large_decay` came from `name_to_mib`, with the number of an arena that there is; its value is an
-        // `ssize_t`.
-        unsafe { tikv_jemalloc_ctl::raw::write_mib(&self.large_decay, decay) }
     }
 
     /// Gives back what is due by `dirty_decay_ms`, where nobody else does.
@@ -153,6 +133,7 @@ impl Allocator {
         let purge = self.purge;
         move || {
             call(&purge);
+            LARGE.purge();
             #[cfg(target_env = "gnu")]
             trim_c_allocator();
         }
@@ -166,15 +147,6 @@ pub(crate) fn flush_thread_cache() {
     let name = c"thread.tcache.flush";
     // SAFETY: the name ends with a zero; null pointers and a length of zero are what this call demands.
     unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
-}
-
-/// The number of the arena of large allocations: it comes after those that threads share (`huge_arena_ind` in jemalloc's
-/// arena.c).
-#[allow(unsafe_code, reason = "jemalloc is called through C")]
-fn large_arena() -> Result<usize, Error> {
-    // SAFETY: `opt.narenas` is an `unsigned`.
-    let threads_arenas: std::ffi::c_uint = unsafe { tikv_jemalloc_ctl::raw::read(b"opt.narenas\0")? };
-    Ok(threads_arenas as usize)
 }
 
 fn of_all_arenas(name: &[u8]) -> Result<[usize; 3], Error> {
@@ -196,21 +168,21 @@ fn call(mib: &[usize; 3]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
 
     #[global_allocator]
-    static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+    static ALLOCATOR: crate::Allocator = crate::Allocator;
 
     const BYTES: usize = 64 << 20;
 
     /// What other tests of this process allocate and free meanwhile is far less.
     const OTHERS: u64 = 1 << 20;
 
-    /// What one test frees or purges is not to be seen by another.
-    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    /// What one test allocates, frees or purges is not to be seen by another.
+    pub(crate) static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
     /// Scenario: 64 MiB are allocated, written, and freed; then free pages are purged.
     /// Guarantees: the figures follow: allocated and resident go up by it, allocated down at once, and after the purge
@@ -218,7 +190,7 @@ mod tests {
     #[test]
     fn figures_follow_and_purging_gives_back() {
         let _alone = ONE_AT_A_TIME.lock();
-        let allocator = Allocator::new().unwrap();
+        let allocator = Control::new().unwrap();
         let before = allocator.figures().unwrap();
         let block = std::hint::black_box(vec![1u8; BYTES]);
         let during = allocator.figures().unwrap();
@@ -246,7 +218,7 @@ mod tests {
     fn an_emptied_cache_holds_nothing() {
         const CACHED: u64 = 512 << 10;
         let _alone = ONE_AT_A_TIME.lock();
-        let allocator = Allocator::new().unwrap();
+        let allocator = Control::new().unwrap();
         flush_thread_cache();
         let before = allocator.figures().unwrap().allocated;
         for bytes in [1 << 10, 2 << 10, 4 << 10, 8 << 10, 14 << 10, 28 << 10] {
@@ -258,27 +230,5 @@ mod tests {
         let flushed = allocator.figures().unwrap().allocated;
         assert!(cached > before + CACHED, "{before} {cached} {flushed}");
         assert!(flushed < before + CACHED / 2, "{before} {cached} {flushed}");
-    }
-
-    /// Scenario: 64 MiB are allocated, written and freed while large buffers may stay; then they may not.
-    /// Guarantees: they stay, and are gone as soon as they may not.
-    #[test]
-    fn large_buffers_stay_while_they_may() {
-        let _alone = ONE_AT_A_TIME.lock();
-        let allocator = Allocator::new().unwrap();
-        // jemalloc makes the arena with the first large allocation; the executable with `prepare_allocator`.
-        drop(std::hint::black_box(vec![1u8; BYTES]));
-        // What else this process has freed is not to count.
-        allocator.purging()();
-        let free = |allocator: &Allocator| allocator.figures().unwrap().dirty();
-        allocator.keep_large(true).unwrap();
-        drop(std::hint::black_box(vec![1u8; BYTES]));
-        let kept = free(&allocator);
-        allocator.keep_large(false).unwrap();
-        let given = free(&allocator);
-        assert!(
-            kept >= BYTES as u64 / 2 && given < BYTES as u64 / 2,
-            "{kept} {given}"
-        );
     }
 }

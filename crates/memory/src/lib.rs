@@ -13,6 +13,7 @@ mod allocator;
 mod cgroup;
 mod code;
 mod controller;
+mod large;
 mod limit;
 mod process;
 mod quiet;
@@ -22,7 +23,9 @@ mod workers;
 
 pub use allocator::prepare_allocator;
 pub use cgroup::{Cgroup, Hierarchy};
+
 pub use controller::{Cause, Change, Charged, Controller, Decision, Readings};
+pub use large::Allocator;
 pub use limit::{Machine, MemoryLimit, Plan};
 pub use process::{cpu_seconds, resident_bytes};
 pub use sampler::{DEFAULT_INTERVAL, Sampler, Sampling};

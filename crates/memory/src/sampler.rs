@@ -8,10 +8,11 @@ use sluice_telemetry::Registry;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::allocator::{Allocator, Figures, flush_thread_cache};
+use crate::allocator::{Control, Figures, flush_thread_cache};
 use crate::cgroup::Cgroup;
 use crate::code;
 use crate::controller::{Charged, Controller, Decision, Readings};
+use crate::large::LARGE;
 use crate::limit::{Machine, Plan};
 use crate::process::{self, Pressure};
 use crate::quiet::{Quiet, Step};
@@ -30,6 +31,9 @@ const FASTEST_GROWTH: u64 = 4 << 30;
 /// bodies came and went so fast between two readings that the kernel killed the process.
 const ROOMY_QUARTERS: u64 = 3;
 const ROOMY_BYTES: u64 = FASTEST_GROWTH / 5;
+
+/// Freed large blocks keep their memory for one to two of these: as long as jemalloc's do (`dirty_decay_ms` in the executable).
+const LARGE_DECAY: Duration = Duration::from_secs(5);
 
 /// Not more often than this: a reading takes about 100 us.
 const LEAST_INTERVAL: Duration = Duration::from_millis(10);
@@ -56,10 +60,12 @@ trait Source: Send + 'static {
 /// The process itself.
 struct Process {
     /// None: a jemalloc without statistics. Then the kernel's figures must do.
-    allocator: Option<Allocator>,
+    allocator: Option<Control>,
     cgroups: Vec<Cgroup>,
     pressure_file: PathBuf,
     give_back: fn(),
+    /// When freed large blocks were looked after.
+    decayed: Instant,
 }
 
 fn read_file(path: &Path) -> Option<String> {
@@ -68,7 +74,7 @@ fn read_file(path: &Path) -> Option<String> {
 
 impl Process {
     fn new(machine: &Machine, give_back: fn()) -> Self {
-        let allocator = Allocator::new();
+        let allocator = Control::new();
         if let Err(error) = &allocator {
             tracing::warn!(%error, "the allocator has no figures; the memory budget follows the kernel's alone");
         }
@@ -82,12 +88,24 @@ impl Process {
             cgroups: machine.cgroups.clone(),
             pressure_file,
             give_back,
+            decayed: Instant::now(),
+        }
+    }
+
+    /// Gives back what was freed one to two [`LARGE_DECAY`]s ago.
+    fn decay_large(&mut self) {
+        if self.decayed.elapsed() >= LARGE_DECAY {
+            self.decayed = Instant::now();
+            if LARGE.held().dirty > 0 {
+                drop(tokio::task::spawn_blocking(|| LARGE.decay()));
+            }
         }
     }
 }
 
 impl Source for Process {
     fn read(&mut self) -> (Readings, Latest) {
+        self.decay_large();
         let figures = self.allocator.as_ref().and_then(|allocator| {
             allocator.tick();
             allocator.figures().ok()
@@ -117,7 +135,7 @@ impl Source for Process {
     }
 
     fn purge(&mut self, is_quiet: bool) {
-        let purge = self.allocator.as_ref().map(Allocator::purging);
+        let purge = self.allocator.as_ref().map(Control::purging);
         let work = move || {
             if let Some(purge) = purge {
                 purge();
@@ -142,14 +160,7 @@ impl Source for Process {
     }
 
     fn keep_large(&mut self, keep: bool) {
-        let Some(Err(error)) = self
-            .allocator
-            .as_ref()
-            .map(|allocator| allocator.keep_large(keep))
-        else {
-            return;
-        };
-        tracing::debug!(%error, keep, "the allocator cannot be told how long to keep large buffers");
+        LARGE.keep(keep);
     }
 }
 

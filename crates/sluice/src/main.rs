@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+static ALLOCATOR: sluice_memory::Allocator = sluice_memory::Allocator;
 
 /// Memory goes back to the kernel ten seconds after it was freed, by a thread of jemalloc's own, or when the sampler finds that little
-/// is left; allocations of 1 MiB and more are kept apart, and given back at once where there is little room (`sluice_memory::prepare_allocator`). After a
-/// second already, a queue that grows and shrinks under overload has its pages zeroed by the kernel again and again
+/// is left. Allocations above 32 KiB are not jemalloc's (`sluice_memory::Allocator`), and where they must be, those of 1 MiB and more are kept apart
+/// (`sluice_memory::prepare_allocator`). After a second already, a queue that grows and shrinks under overload has its pages zeroed by the kernel again and again
 /// (docs/decisions.md). The number of arenas is not measured yet.
 #[allow(
     unsafe_code,
