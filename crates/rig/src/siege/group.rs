@@ -26,6 +26,13 @@ pub(crate) struct Resident {
     pub(crate) file: u64,
 }
 
+impl Resident {
+    /// All of it.
+    pub(crate) fn bytes(self) -> u64 {
+        self.anonymous + self.file
+    }
+}
+
 fn status_bytes(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());

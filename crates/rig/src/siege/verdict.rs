@@ -9,8 +9,7 @@ use super::report::{Outcome, Seen, refusals, share};
 /// Of the rate that 16 clients get without refusals, at least so much is accepted when twice as much is sent.
 const OVERLOAD_SHARE: f64 = 0.9;
 
-/// Anonymous memory after the last rest, at most, of what it was after the first phase's. What files back (the executable) is not held: the
-/// kernel takes it when it needs it.
+/// What is resident after the last rest, at most, of what it was after the first phase's.
 const REST_GROWTH: f64 = 1.1;
 
 /// What the gateway may have resident, of what its group may have. Beyond, the kernel takes pages of the executable back to make room, and everything
@@ -219,10 +218,10 @@ fn permits(seen: &Seen) -> Judgement {
 }
 
 fn rest(seen: &Seen) -> Judgement {
-    let (warm, ended) = (seen.warm.resident.anonymous, seen.ended.resident.anonymous);
+    let (warm, ended) = (seen.warm.resident.bytes(), seen.ended.resident.bytes());
     Judgement {
         must_be_seen: false,
-        what: "anonymous memory comes back to within 10% of what it was after the first phase",
+        what: "resident memory comes back to within 10% of what it was after the first phase",
         // A process that was started on the way has another beginning.
         failures: (seen.is_the_same && warm > 0).then(|| {
             when(ended as f64 > warm as f64 * REST_GROWTH, || {
@@ -287,7 +286,7 @@ mod tests {
             ..Outcome::default()
         };
         let rest = |anonymous| Rest {
-            resident: Resident { anonymous, file: 1 },
+            resident: Resident { anonymous, file: 0 },
             reserved: Some(0.0),
         };
         Seen {
@@ -373,6 +372,7 @@ mod tests {
                 |seen| seen.ended.resident.anonymous = 111,
                 "111 bytes, 111% of 100",
             ),
+            (|seen| seen.ended.resident.file = 2, "112 bytes, 112% of 100"),
         ];
         for (wrong, expected) in cases {
             let mut seen = good();
