@@ -26,6 +26,9 @@ fn encoder() -> Encoder {
 /// Requests that are encoded in turn: more than there are rounds, so that none comes twice.
 const IN_TURN: usize = 10;
 
+/// The rig's gateways send batches of 4096 points.
+const REQUESTS_OF_A_BATCH: usize = 8;
+
 /// Makes the request of a number.
 type MakeRequest = fn(usize) -> Vec<u8>;
 
@@ -116,6 +119,21 @@ pub fn entries(entries: &mut Vec<Entry>) {
             }),
         ));
     }
+    entries.push((
+        "remote-write-encode/batches".to_owned(),
+        Box::new(move || {
+            let requests = requests(Spec::gateway(Signal::Metrics), IN_TURN * REQUESTS_OF_A_BATCH);
+            let (mut encoder, mut turn) = (encoder(), 0);
+            let mut encode = move || {
+                let batch = requests.iter().skip(turn * REQUESTS_OF_A_BATCH);
+                let parts: Vec<&[u8]> = batch.take(REQUESTS_OF_A_BATCH).map(|body| &body[..]).collect();
+                turn += 1;
+                black_box(encoder.encode(black_box(&parts)));
+            };
+            encode();
+            Workload::new(500 * REQUESTS_OF_A_BATCH as u64, encode)
+        }),
+    ));
     for (shape, spec) in SHAPES {
         let spec = spec(Signal::Metrics);
         let sent = spec.clone();

@@ -22,9 +22,15 @@ pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
     for word in words {
         state = fold(state ^ u64::from_le_bytes(*word), A);
     }
-    let mut tail = [0; 8];
-    tail[..rest.len()].copy_from_slice(rest);
-    fold(state ^ u64::from_le_bytes(tail), B)
+    let tail = match bytes.last_chunk() {
+        // The bytes of the last word before them are shifted out: what is put together in memory is waited for when it is read at once.
+        Some(last) if !rest.is_empty() => u64::from_le_bytes(*last) >> (64 - 8 * rest.len()),
+        _ => rest
+            .iter()
+            .rev()
+            .fold(0, |tail, byte| tail << 8 | u64::from(*byte)),
+    };
+    fold(state ^ tail, B)
 }
 
 /// A number to find a place by: twice as fast as [`hash`], and not to be added to others.
@@ -79,4 +85,26 @@ pub(crate) fn label(name: u64, value: &[u8]) -> u64 {
 pub(crate) fn lane(hash: u64, lanes: usize) -> usize {
     // A sum of good hashes is a good hash in its upper half too.
     ((u128::from(hash) * lanes as u128) >> 64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: texts of all lengths up to 40.
+    /// Guarantees: the hash is that of the words, the last one filled up with zeros: it is in files.
+    #[test]
+    fn the_last_word_is_filled_up_with_zeros() {
+        let text: Vec<u8> = (1..=40).map(|n| n * 6).collect();
+        for len in 0..=text.len() {
+            let mut filled = text[..len].to_vec();
+            filled.resize(len / 8 * 8 + 8, 0);
+            let words = filled.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
+            let words: Vec<u64> = words.collect();
+            let (last, before) = words.split_last().unwrap();
+            let begun = 7 ^ fold(len as u64 ^ A, B);
+            let state = before.iter().fold(begun, |state, word| fold(state ^ word, A));
+            assert_eq!(hash(&text[..len], 7), fold(state ^ last, B), "{len}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::hash;
 use crate::mapping::Mapping;
 use crate::names::LabelNames;
 use crate::point_labels::PointLabels;
-use crate::protobuf::{put_delimited, put_varint};
+use crate::protobuf::{put_delimited, put_varint, varint_len};
 
 /// The label that holds the metric's name.
 pub(crate) const METRIC_NAME: &str = "__name__";
@@ -54,11 +54,18 @@ impl LabelName {
     /// Appends the label with this name and `value` as a field of a 1.0 `TimeSeries`; where the value starts.
     #[inline]
     pub fn put(&self, out: &mut Vec<u8>, value: &[u8]) -> usize {
-        let len = self.head.len() + crate::protobuf::varint_len(value.len() as u64) + value.len();
-        out.push(0x0a);
-        put_varint(out, len as u64);
-        out.extend_from_slice(&self.head);
-        put_varint(out, value.len() as u64);
+        let len = self.head.len() + varint_len(value.len() as u64) + value.len();
+        // Nearly all are short, and then both lengths are one byte.
+        if len < 0x80 {
+            out.extend_from_slice(&[0x0a, len as u8]);
+            out.extend_from_slice(&self.head);
+            out.push(value.len() as u8);
+        } else {
+            out.push(0x0a);
+            put_varint(out, len as u64);
+            out.extend_from_slice(&self.head);
+            put_varint(out, value.len() as u64);
+        }
         let at = out.len();
         out.extend_from_slice(value);
         at

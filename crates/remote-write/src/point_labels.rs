@@ -28,6 +28,13 @@ const MAX_ATTRIBUTE_BYTES: usize = 256;
 /// series of some hundred bytes.
 const NEAR: u64 = 128;
 
+/// Where the first attributes of so many points in a row were not known, most of those to come will not be either: an id, say. They had a chance to come
+/// again in as many places as there are. From then on one in [`SOUGHT_OF`] is looked for, until one is known.
+const UNKNOWN_IN_A_ROW: u32 = RECENT as u32;
+
+/// See [`UNKNOWN_IN_A_ROW`].
+const SOUGHT_OF: u64 = 8;
+
 /// Room for labels that are not kept that stays between requests: more than usual points need.
 const MAX_OWN_BYTES: usize = 64 << 10;
 
@@ -54,9 +61,9 @@ struct Recent {
     is_in_tail: bool,
 }
 
-/// An attribute that is not known, by the hash of its bytes.
+/// An attribute that is not known, by the hash of its bytes; none where it was not looked for, and will not be kept.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Unknown(u64);
+pub(crate) struct Unknown(Option<u64>);
 
 impl Recent {
     /// Notes that a point has it; whether one of the [`NEAR`] points before that had it too.
@@ -101,6 +108,8 @@ const OWN: u32 = 1 << 31;
 pub(crate) struct PointLabels {
     recent: Vec<Recent>,
     tails: Vec<Tail>,
+    /// The place of the tail that was found last.
+    last_tail: u32,
     /// Labels that are not kept.
     own: Vec<PointLabel>,
     own_bytes: Vec<u8>,
@@ -112,6 +121,8 @@ pub(crate) struct PointLabels {
     serial: u64,
     /// Labels that found their place taken and had to wait for their turn, also those that got it.
     turned_away: u64,
+    /// First attributes of points that were looked for since one was known.
+    unknown_in_a_row: u32,
     /// Labels of `tails` that are not kept any more.
     gone_from_tails: u64,
     /// The same of `tails`.
@@ -174,13 +185,21 @@ impl PointLabels {
     // For each attribute of each point: as a call it would take a quarter more.
     #[inline(always)]
     pub fn add_known(&mut self, attribute: &[u8]) -> Result<NameId, Unknown> {
+        let is_first = self.labels.is_empty();
+        if is_first && self.is_passed_over() {
+            return Err(Unknown(None));
+        }
         let hash = hash::place(attribute);
         let place = hash as usize % RECENT;
         let recent = self.recent.get_mut(place).filter(|recent| recent.hash == hash);
         let known = recent.filter(|recent| recent.bytes[..recent.attribute_bytes] == *attribute);
         let Some(recent) = known.filter(|recent| recent.label.serial != 0) else {
-            return Err(Unknown(hash));
+            self.unknown_in_a_row = self.unknown_in_a_row.saturating_add(u32::from(is_first));
+            return Err(Unknown(Some(hash)));
         };
+        if is_first {
+            self.unknown_in_a_row = 0;
+        }
         let is_near = recent.use_by(self.point);
         let PointLabel {
             name, hash, serial, ..
@@ -199,6 +218,12 @@ impl PointLabels {
         Ok(name)
     }
 
+    /// Whether the first attribute of this point is not even looked for.
+    #[inline]
+    fn is_passed_over(&self) -> bool {
+        self.unknown_in_a_row >= UNKNOWN_IN_A_ROW && !self.point.is_multiple_of(SOUGHT_OF)
+    }
+
     /// Makes a label of an attribute with these bytes, which say `value`, adds it, and keeps it where there is a place for it.
     pub fn add_new(
         &mut self,
@@ -208,6 +233,9 @@ impl PointLabels {
         name: &LabelName,
         value: &[u8],
     ) {
+        let Some(hash) = hash else {
+            return self.push(id, name, value);
+        };
         if self.recent.is_empty() {
             self.recent.resize_with(RECENT, Recent::default);
         }
@@ -387,6 +415,44 @@ mod tests {
 
     fn place_of(attribute: &[u8]) -> usize {
         hash::place(attribute) as usize % RECENT
+    }
+
+    /// Scenario: thousands of points that begin with an attribute which comes once; then points that begin with 500 others in turn; each ends with one that
+    /// all of them have.
+    /// Guarantees: of those that come once most are not looked for, and all have their label; of those that come again most are known after
+    /// a while, and what all points have always is.
+    #[test]
+    fn what_never_comes_again_is_hardly_looked_for() {
+        let (name, id) = (LabelName::new("route"), NameId::default());
+        let mut labels = PointLabels::default();
+        let mut add = |first: &str| {
+            labels.begin();
+            let found = [first, "GET"].map(|attribute| {
+                let known = labels.add_known(attribute.as_bytes());
+                if let Err(unknown) = known {
+                    labels.add_new(attribute.as_bytes(), unknown, id, &name, attribute.as_bytes());
+                }
+                known
+            });
+            assert_eq!((labels.value(0), labels.value(1)), (first, "GET"));
+            found
+        };
+        let passed_over = |found: &Result<NameId, Unknown>| matches!(found, Err(Unknown(None)));
+        let mut over = 0;
+        for n in 0..9000 {
+            let [first, last] = add(&format!("once {n}"));
+            over += usize::from(passed_over(&first));
+            assert!(last.is_ok() || n == 0);
+        }
+        assert_eq!(over, (9000 - RECENT) / 8 * 7, "{over}");
+        let mut unknown = 0;
+        for n in 0..20_000 {
+            let [first, last] = add(&format!("again {}", n % 500));
+            unknown += usize::from(n >= 10_000 && first.is_err());
+            assert!(last.is_ok());
+        }
+        // Two of 500 that want one of 1,024 places keep each other out now and then.
+        assert!(unknown < 3000, "{unknown}");
     }
 
     /// Scenario: two attributes that points have all the time, among thousands of points with an attribute that comes once, and one that comes twice.

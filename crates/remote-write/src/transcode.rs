@@ -34,7 +34,7 @@ use blocks::Blocks;
 pub(crate) use exemplars::Exemplar;
 pub(crate) use exponential::{Buckets, Exponential, FINEST, varints};
 pub(crate) use families::MetricType;
-use families::{Families, Family, Texts};
+use families::{Families, Family};
 use histogram::BoundLabels;
 use point::PointReader;
 use target_info::TargetInfo;
@@ -188,9 +188,10 @@ impl Transcoder {
     }
 
     fn metric(&mut self, metric: &Metric<'_>, block: usize, sink: &mut impl Sink) {
-        let Some(data) = metric.data() else { return };
-        let texts = Texts::of(metric);
-        let family = self.families.of(&self.mapping, &texts, &data);
+        let Some(found) = self.families.of(&self.mapping, metric) else {
+            return;
+        };
+        let data = found.data;
         // What becomes histograms with custom buckets is not added up.
         let adds_up = match data.kind() {
             MetricKind::Sum | MetricKind::ExponentialHistogram => self.mapping.delta_to_cumulative,
@@ -206,7 +207,7 @@ impl Transcoder {
                 _ => (false, Some(Reason::Temporality)),
             },
         };
-        let reason = reason.or(family.is_none().then_some(Reason::MetricName));
+        let reason = reason.or(found.family.is_none().then_some(Reason::MetricName));
         if let Some(reason) = reason {
             let mut points = 0;
             for point in data.points() {
@@ -215,7 +216,7 @@ impl Transcoder {
             }
             return self.outcome.dropped.add(reason, points);
         }
-        let Some(family) = family.and_then(|index| self.families.get(index)) else {
+        let Some(family) = found.family.and_then(|index| self.families.get(index)) else {
             return;
         };
         self.outcome.name_collisions += u64::from(family.collides);
@@ -223,7 +224,7 @@ impl Transcoder {
             family: &family.name,
             kind: family.kind,
             unit: &family.unit,
-            help: texts.description,
+            help: self.families.help(&found),
         };
         sink.metric(&about);
         let walk = Walk {

@@ -49,7 +49,7 @@ pub use edit::Edits;
 pub use error::{Fault, WireError};
 pub use kind::Kind;
 pub use log::{LogRecord, LogRecords};
-pub use metric::{Metric, MetricData, MetricKind, Metrics, Number, Point, Points};
+pub use metric::{Metric, MetricData, MetricHead, MetricKind, Metrics, Number, Point, Points};
 pub use remote_write::{REMOTE_WRITE_1, REMOTE_WRITE_2, RemoteWriteFields, halve_remote_write};
 pub use request::{Request, Resource, ResourceItems, Resources, Scope, ScopeItems, Scopes, range_of};
 pub use share::{MAX_REPEATED_BYTES, RoutingKey, Share, share_out, stable_hash};

@@ -2,7 +2,7 @@
 
 use std::iter::{Flatten, Skip};
 
-use crate::cursor::{Field, Fields, wire};
+use crate::cursor::{Field, Fields, short_delimited, wire};
 use crate::message::{Message, MessageFields, is_delimited, views};
 use crate::value::Attributes;
 
@@ -130,6 +130,56 @@ impl<'a> Metric<'a> {
     }
 }
 
+/// What a metric begins with, up to its data: metrics that begin with the same bytes say the same of themselves, and hold data of the same kind.
+#[derive(Debug, Clone)]
+pub struct MetricHead {
+    /// All fields before the data, and the data's key.
+    bytes: Box<[u8]>,
+    kind: MetricKind,
+    number: u32,
+    from: usize,
+}
+
+impl MetricHead {
+    /// That of a metric with this data; `None` where the data is not the last of its fields.
+    #[must_use]
+    pub fn of(metric: &Metric<'_>, data: &MetricData<'_>) -> Option<Self> {
+        let (mut before, mut end, mut key) = (0, 0, 0);
+        for field in Fields::of(metric.raw) {
+            before = end;
+            end += field.framed.len();
+            key = field.framed[0];
+        }
+        let is_last = u32::from(key) == data.number << 3 | u32::from(wire::LEN);
+        (is_last && end == metric.raw.len()).then(|| Self {
+            bytes: metric.raw[..=before].into(),
+            kind: data.kind,
+            number: data.number,
+            from: data.from,
+        })
+    }
+
+    /// The data of a metric that begins with these bytes and holds nothing behind its data; `None` for others.
+    #[inline]
+    #[must_use]
+    pub fn data_of<'a>(&self, metric: &Metric<'a>) -> Option<MetricData<'a>> {
+        let rest = metric.raw.strip_prefix(&*self.bytes)?;
+        let (_, behind) = short_delimited(rest)?;
+        behind.is_empty().then_some(MetricData {
+            kind: self.kind,
+            metric: metric.raw,
+            number: self.number,
+            from: self.from,
+        })
+    }
+
+    /// How many bytes it keeps.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 /// A view of the data of a metric: `Gauge`, `Sum`, `Histogram`, `ExponentialHistogram` or `Summary`.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricData<'a> {
@@ -201,14 +251,23 @@ impl<'a> DataFields<'a> {
     /// The next delimited field of this number.
     #[inline]
     fn next_delimited(&mut self, number: u32) -> Option<Field<'a>> {
+        match self.inner.next_delimited(number) {
+            Some(field) => Some(field),
+            None => self.next_of_arms(number),
+        }
+    }
+
+    /// The same, where there is none in the occurrence that is being read.
+    #[inline(never)]
+    fn next_of_arms(&mut self, number: u32) -> Option<Field<'a>> {
         loop {
-            if let Some(field) = self.inner.next_delimited(number) {
-                return Some(field);
-            }
             let arm = self
                 .arms
                 .find(|field| field.number == self.number && is_delimited(field))?;
             self.inner = Fields::of(arm.value);
+            if let Some(field) = self.inner.next_delimited(number) {
+                return Some(field);
+            }
         }
     }
 }
@@ -353,3 +412,6 @@ impl<'a> Point<'a> {
         fields.map(|field| (field.number, field.value))
     }
 }
+
+#[cfg(test)]
+mod tests;

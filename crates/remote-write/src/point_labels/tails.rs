@@ -35,6 +35,8 @@ pub(super) struct Tail {
     /// Of the labels, added up.
     len: usize,
     hash: u64,
+    /// The place of the tail that was found after this one the last time: points mostly come in the order they came in before.
+    next: u32,
     /// The point at which its labels were told that they are in use, and how many had gone from tails by then.
     told_at: u64,
     gone: u64,
@@ -66,8 +68,14 @@ impl PointLabels {
         if bytes.len() > MAX_TAIL_BYTES {
             return Err(None);
         }
-        let place = hash::place(bytes) as usize % TAILS;
-        let Some(tail) = self.tails.get_mut(place).filter(|tail| tail.bytes == bytes) else {
+        let last = self.last_tail as usize;
+        let expected = self.tails.get(last).map_or(0, |tail| tail.next as usize);
+        let is_expected = self.tails.get(expected).is_some_and(|tail| tail.bytes == bytes);
+        let place = match is_expected {
+            true => expected,
+            false => hash::place(bytes) as usize % TAILS,
+        };
+        let Some(tail) = (self.tails.get_mut(place)).filter(|tail| is_expected || tail.bytes == bytes) else {
             return Err(Some(Sought { bytes, place }));
         };
         if tail.gone == self.gone_from_tails && self.point - tail.told_at <= TOLD_FOR {
@@ -91,6 +99,10 @@ impl PointLabels {
         self.hash = self.hash.wrapping_add(tail.hash);
         self.labels.extend_from_slice(&tail.labels);
         names.extend_from_slice(&tail.names);
+        self.last_tail = place as u32;
+        if !is_expected {
+            self.tails[last].next = place as u32;
+        }
         #[cfg(test)]
         {
             self.tails_found += 1;

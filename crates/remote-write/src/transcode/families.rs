@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sluice_wire::{Fields, Metric, MetricData, MetricKind};
+use sluice_wire::{Fields, Metric, MetricData, MetricHead, MetricKind};
 
 use crate::labels::{Label, LabelName, METRIC_NAME};
 use crate::mapping::Mapping;
@@ -19,6 +19,9 @@ const NAMES_OF_A_FAMILY: usize = 10;
 
 /// What a family takes beside its texts, about.
 const FAMILY_BYTES: usize = 512;
+
+/// What a metric begins with is kept up to this size, which is more than name, unit and a sentence take.
+const MAX_HEAD_BYTES: usize = 1024;
 
 /// What Prometheus calls the type of a metric; the numbers are those of both protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +67,43 @@ pub(crate) struct Family {
     pub count: Label,
 }
 
+/// A metric that came before.
+#[derive(Debug)]
+struct Known {
+    /// `None` when nothing of its name can be kept.
+    family: Option<usize>,
+    kind: u8,
+    /// What it began with the last time it was looked for by its words, and the description in it.
+    head: Option<MetricHead>,
+    help: Box<str>,
+    /// The metric that came after it the last time: metrics mostly come in the order they came in before.
+    next: usize,
+}
+
+impl Known {
+    /// What it keeps of how the metric begins.
+    fn head_bytes(&self) -> usize {
+        self.head.as_ref().map_or(0, MetricHead::bytes) + self.help.len()
+    }
+}
+
+/// What is known of a metric.
+#[derive(Debug)]
+pub(super) struct Found<'a> {
+    pub data: MetricData<'a>,
+    /// `None` when nothing of its name can be kept.
+    pub family: Option<usize>,
+    /// Its description, where that had to be read.
+    help: Option<&'a str>,
+    at: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Families {
-    by_key: HashMap<Box<[u8]>, Option<usize>>,
+    by_key: HashMap<Box<[u8]>, usize>,
+    known: Vec<Known>,
+    /// The one that was found last.
+    last: usize,
     by_name: HashMap<Box<str>, usize>,
     families: Vec<Family>,
     /// What all of them take, about.
@@ -77,15 +114,15 @@ pub(super) struct Families {
 
 /// What a metric says of itself in words.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Texts<'a> {
-    pub name: &'a str,
-    pub description: &'a str,
-    pub unit: &'a str,
+struct Texts<'a> {
+    name: &'a str,
+    description: &'a str,
+    unit: &'a str,
 }
 
 impl<'a> Texts<'a> {
     /// In one pass over the metric, which the view of it takes for each.
-    pub fn of(metric: &Metric<'a>) -> Self {
+    fn of(metric: &Metric<'a>) -> Self {
         let mut texts = Self::default();
         for field in Fields::of(metric.raw()) {
             let text = match field.number {
@@ -106,6 +143,8 @@ impl Families {
     pub fn new() -> Self {
         Self {
             by_key: HashMap::new(),
+            known: Vec::new(),
+            last: 0,
             by_name: HashMap::new(),
             families: Vec::new(),
             bytes: 0,
@@ -117,6 +156,7 @@ impl Families {
     pub fn make_room(&mut self) {
         if self.by_key.len() > MAX_FAMILIES || self.bytes > MAX_FAMILY_BYTES {
             self.by_key.clear();
+            self.known.clear();
             self.by_name.clear();
             self.families.clear();
             self.bytes = 0;
@@ -127,25 +167,70 @@ impl Families {
         self.families.get(index)
     }
 
-    /// The family of a metric, `None` when nothing of its name can be kept.
-    pub fn of(&mut self, mapping: &Mapping, texts: &Texts<'_>, data: &MetricData<'_>) -> Option<usize> {
-        let kind = match (data.kind(), data.is_monotonic()) {
-            (MetricKind::Gauge, _) => 0,
-            (MetricKind::Sum, false) => 1,
-            (MetricKind::Sum, true) => 2,
-            (MetricKind::Histogram, _) => 3,
-            (MetricKind::ExponentialHistogram, _) => 4,
-            (MetricKind::Summary, _) => 5,
-        };
+    /// The description of a metric.
+    pub fn help<'f>(&'f self, found: &Found<'f>) -> &'f str {
+        found.help.unwrap_or_else(|| &self.known[found.at].help)
+    }
+
+    /// What is known of a metric; `None` when it has no data.
+    #[inline]
+    pub fn of<'a>(&mut self, mapping: &Mapping, metric: &Metric<'a>) -> Option<Found<'a>> {
+        let at = self.known.get(self.last).map_or(0, |last| last.next);
+        if let Some(known) = self.known.get(at)
+            && let Some(data) = known.head.as_ref().and_then(|head| head.data_of(metric))
+            && kind_of(&data) == known.kind
+        {
+            self.last = at;
+            return Some(Found {
+                data,
+                family: known.family,
+                help: None,
+                at,
+            });
+        }
+        self.seek(mapping, metric)
+    }
+
+    fn seek<'a>(&mut self, mapping: &Mapping, metric: &Metric<'a>) -> Option<Found<'a>> {
+        let data = metric.data()?;
+        let texts = Texts::of(metric);
+        let kind = kind_of(&data);
         self.key.clear();
         self.key.extend_from_slice(texts.name.as_bytes());
         // Neither byte is in UTF-8.
         self.key.push(0xff);
         self.key.extend_from_slice(texts.unit.as_bytes());
         self.key.extend_from_slice(&[0xff, kind]);
-        if let Some(known) = self.by_key.get(&*self.key) {
-            return *known;
+        let at = match self.by_key.get(&*self.key) {
+            Some(at) => *at,
+            None => self.add(mapping, &texts, kind),
+        };
+        let known = &mut self.known[at];
+        if known
+            .head
+            .as_ref()
+            .is_none_or(|head| head.data_of(metric).is_none())
+        {
+            self.bytes -= known.head_bytes();
+            known.head = MetricHead::of(metric, &data).filter(|head| head.bytes() <= MAX_HEAD_BYTES);
+            known.help = known.head.as_ref().map_or("", |_| texts.description).into();
+            self.bytes += known.head_bytes();
         }
+        let family = known.family;
+        if let Some(last) = self.known.get_mut(std::mem::replace(&mut self.last, at)) {
+            last.next = at;
+        }
+        Some(Found {
+            data,
+            family,
+            help: Some(texts.description),
+            at,
+        })
+    }
+
+    /// Keeps a metric that has not come before, under `key`.
+    fn add(&mut self, mapping: &Mapping, texts: &Texts<'_>, kind: u8) -> usize {
+        let number = kind;
         let (kind, suffix) = match kind {
             0 => (MetricType::Gauge, Suffix::Ratio),
             1 => (MetricType::Gauge, Suffix::None),
@@ -160,10 +245,18 @@ impl Families {
             texts.unit,
             suffix,
         );
-        let index = name.map(|name| self.push(name, kind, texts.unit));
-        self.by_key.insert(self.key.as_slice().into(), index);
+        let known = Known {
+            family: name.map(|name| self.push(name, kind, texts.unit)),
+            kind: number,
+            head: None,
+            help: Box::default(),
+            next: 0,
+        };
+        self.known.push(known);
+        let at = self.known.len() - 1;
+        self.by_key.insert(self.key.as_slice().into(), at);
         self.bytes += self.key.len() + FAMILY_BYTES;
-        index
+        at
     }
 
     fn push(&mut self, name: String, kind: MetricType, unit: &str) -> usize {
@@ -185,75 +278,18 @@ impl Families {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-    use opentelemetry_proto::tonic::metrics::v1::{
-        Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, metric, number_data_point,
-    };
-    use prost::Message;
-
-    use super::MAX_FAMILY_BYTES;
-    use crate::encoder::{Encoder, EncoderSettings};
-    use crate::mapping::Mapping;
-    use crate::transcode::{Outcome, Transcoder};
-
-    /// A request with a gauge of each of these names, of one point.
-    fn gauges(names: &[String]) -> Vec<u8> {
-        let metrics = names.iter().map(|name| Metric {
-            name: name.clone(),
-            data: Some(metric::Data::Gauge(Gauge {
-                data_points: vec![NumberDataPoint {
-                    value: Some(number_data_point::Value::AsInt(1)),
-                    ..NumberDataPoint::default()
-                }],
-            })),
-            ..Metric::default()
-        });
-        ExportMetricsServiceRequest {
-            resource_metrics: vec![ResourceMetrics {
-                scope_metrics: vec![ScopeMetrics {
-                    metrics: metrics.collect(),
-                    ..ScopeMetrics::default()
-                }],
-                ..ResourceMetrics::default()
-            }],
-        }
-        .encode_to_vec()
-    }
-
-    /// Scenario: three metrics of which two become the same name, again and again; then one of these two alone.
-    /// Guarantees: the second of them is counted in every request in which it comes, and nothing else.
-    #[test]
-    fn a_collision_is_counted_in_every_request() {
-        let mut encoder = Encoder::new(EncoderSettings::default());
-        let mut collisions = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-            let (_, outcome): (_, Outcome) = encoder.encode(&[&gauges(&names)]);
-            assert_eq!(outcome.points, names.len() as u64);
-            outcome.name_collisions
-        };
-        for _ in 0..3 {
-            assert_eq!(collisions(&["a.b", "c", "a_b"]), 1);
-        }
-        assert_eq!(collisions(&["a.b", "c"]), 0);
-        assert_eq!(collisions(&["a_b", "a_b"]), 2);
-    }
-
-    /// Scenario: requests with names of a megabyte, each another one.
-    /// Guarantees: what is kept of them is never more than is allowed and what one request adds.
-    #[test]
-    fn long_names_are_forgotten() {
-        let mut transcoder = Transcoder::new(Mapping::default());
-        let mut writer = crate::v1::V1::<crate::snappy::Block>::new(1, usize::MAX, false);
-        let mut most = 0;
-        for n in 0..8 {
-            let name = format!("{n}").repeat(1 << 20);
-            transcoder.run(&[&gauges(&[name])], &mut writer);
-            writer.finish();
-            most = most.max(transcoder.families.bytes);
-        }
-        assert!(most <= MAX_FAMILY_BYTES + (13 << 20), "{most}");
-        assert!(transcoder.families.by_key.len() < 4);
+/// The number of a kind of data, which becomes a family of its own.
+#[inline]
+fn kind_of(data: &MetricData<'_>) -> u8 {
+    match (data.kind(), data.is_monotonic()) {
+        (MetricKind::Gauge, _) => 0,
+        (MetricKind::Sum, false) => 1,
+        (MetricKind::Sum, true) => 2,
+        (MetricKind::Histogram, _) => 3,
+        (MetricKind::ExponentialHistogram, _) => 4,
+        (MetricKind::Summary, _) => 5,
     }
 }
+
+#[cfg(test)]
+mod tests;

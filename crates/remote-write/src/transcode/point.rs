@@ -134,14 +134,15 @@ fn plain(raw: &[u8]) -> Option<(&[u8], Plain<'_>)> {
             let fits = usize::from(*len) == text.len() && std::str::from_utf8(text).is_ok();
             fits.then_some((key, Plain::Text(text)))
         }
-        [0x18, varint @ ..] if (1..=9).contains(&varint.len()) => {
+        [0x18, varint @ ..] if varint.len() <= 9 => {
             let (last, before) = varint.split_last()?;
-            let fits = *last < 0x80 && before.iter().all(|byte| *byte >= 0x80);
-            let number = varint
-                .iter()
-                .rev()
-                .fold(0, |number, byte| number << 7 | i64::from(byte & 0x7f));
-            fits.then_some((key, Plain::Int(number)))
+            let (mut number, mut shift, mut all) = (0, 0, 0x80);
+            for byte in before {
+                number |= i64::from(byte & 0x7f) << shift;
+                shift += 7;
+                all &= byte;
+            }
+            (*last < 0x80 && all == 0x80).then_some((key, Plain::Int(number | i64::from(*last) << shift)))
         }
         _ => None,
     }
@@ -181,8 +182,7 @@ impl PointReader {
     /// Makes and adds the label for an attribute, and says its name; `None` where it does not make one by itself.
     #[inline(never)]
     fn make_label(&mut self, raw: &[u8], unknown: Unknown, names: &mut Names) -> Option<NameId> {
-        let written = &mut self.written;
-        written.clear();
+        let (written, mut digits) = (&mut self.written, itoa::Buffer::new());
         let (id, value) = match plain(raw) {
             Some((key, value)) => {
                 // Points come one after another with the same keys.
@@ -193,14 +193,12 @@ impl PointReader {
                 };
                 let value = match value {
                     Plain::Text(text) => text,
-                    Plain::Int(number) => {
-                        put_value(written, Some(Value::Int(number)));
-                        written.as_bytes()
-                    }
+                    Plain::Int(number) => digits.format(number).as_bytes(),
                 };
                 (id, value)
             }
             None => {
+                written.clear();
                 let attribute = KeyValue::parse(raw);
                 put_text(written, &attribute);
                 (id_of(attribute.key(), names)?, written.as_bytes())

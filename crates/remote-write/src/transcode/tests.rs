@@ -292,8 +292,8 @@ fn rules_apply_to_what_is_written() {
 
 fn metric_name_of(metric: &Metric<'_>) -> String {
     let mut families = Families::new();
-    let family = families.of(&Mapping::default(), &Texts::of(metric), &metric.data().unwrap());
-    families.get(family.unwrap()).unwrap().name.to_string()
+    let found = families.of(&Mapping::default(), metric).unwrap();
+    families.get(found.family.unwrap()).unwrap().name.to_string()
 }
 
 /// Scenario: a counter with a start, an exemplar, a unit and a help text, and native histograms, in 2.0.
