@@ -313,7 +313,7 @@ mod tests {
         assert!(!words(&judgements).contains("not seen"), "{}", words(&judgements));
 
         type Wrong = fn(&mut Seen);
-        let cases: [(Wrong, &str); 16] = [
+        let cases: [(Wrong, &str); 17] = [
             (
                 |seen| seen.phases[1].1.overran = true,
                 "overload: clients without an answer",
