@@ -218,12 +218,14 @@ impl Large {
         }
     }
 
-    /// Lets freed buffers of 1 MiB and more keep their memory as others do, or takes it when they are freed, beginning with those that are there.
+    /// Lets freed buffers of 1 MiB and more keep their memory as others do, or takes it when they are freed.
     pub fn keep(&self, keep: bool) {
         self.keeps.store(keep, Ordering::Relaxed);
-        if !keep {
-            self.give_back(true, LARGE_BYTES / UNIT);
-        }
+    }
+
+    /// Gives the memory of free buffers of 1 MiB and more back to the kernel.
+    pub fn purge_large(&self) {
+        self.give_back(true, LARGE_BYTES / UNIT);
     }
 
     /// Gives the memory of all free units back to the kernel.

@@ -161,6 +161,10 @@ impl Source for Process {
 
     fn keep_large(&mut self, keep: bool) {
         LARGE.keep(keep);
+        if !keep {
+            // Its end is not waited for either.
+            drop(tokio::task::spawn_blocking(|| LARGE.purge_large()));
+        }
     }
 }
 

@@ -134,6 +134,7 @@ fn blocks_keep_what_is_in_them() {
                 LARGE.keep(true);
                 std::thread::yield_now();
                 LARGE.keep(false);
+                LARGE.purge_large();
                 LARGE.purge();
             }
         });
@@ -202,6 +203,7 @@ fn large_ones_stay_while_they_may() {
     free(MIB);
     assert!(resident(&LARGE) >= before + 4 * MIB);
     LARGE.keep(false);
+    LARGE.purge_large();
     assert_eq!(resident(&LARGE), before);
     let block = burst(&LARGE, 1, 3 * MIB)[0];
     assert!(LARGE.resize(block, 3 * MIB, MIB));

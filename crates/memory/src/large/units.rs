@@ -10,6 +10,9 @@ const WORD: usize = u64::BITS as usize;
 /// Sizes that are searched for: 1 to 8, and from there on four to each doubling, as jemalloc has them. They reach to 2^22 units and beyond.
 const SIZES: usize = 96;
 
+/// So many units are given back at a time, and are nobody's meanwhile: the kernel takes a millisecond or two for them.
+const MOST_AT_ONCE: usize = 2048;
+
 /// The units that runs of `units` take: with few sizes, what one leaves another one takes.
 pub(super) fn rounded(units: usize) -> usize {
     units.next_multiple_of(1 << shift(units))
@@ -119,6 +122,8 @@ pub(super) struct Units<const WORDS: usize> {
     hints: [u32; SIZES],
     /// What lies above was never taken.
     top: usize,
+    /// The longest run that was ever taken.
+    longest: usize,
 }
 
 impl<const WORDS: usize> Units<WORDS> {
@@ -131,6 +136,7 @@ impl<const WORDS: usize> Units<WORDS> {
             dirty: 0,
             hints: [0; SIZES],
             top: 0,
+            longest: 0,
         }
     }
 
@@ -142,6 +148,7 @@ impl<const WORDS: usize> Units<WORDS> {
     /// Takes a run of `units` (a rounded size) below `limit`, if one is free.
     pub fn take(&mut self, units: usize, limit: usize) -> Option<Taken> {
         let start = self.find(units, limit)?;
+        self.longest = self.longest.max(units);
         for hint in &mut self.hints[number(units)..] {
             *hint = (*hint).max(start as u32);
         }
@@ -189,8 +196,10 @@ impl<const WORDS: usize> Units<WORDS> {
             self.dirty += run.len();
         }
         let start = self.taken.clear_before(run.start);
-        let end = self.taken.next(run.end..self.top, true);
-        let free = if end >= self.top { usize::MAX } else { end - start };
+        // Further than the longest run nobody has to look: a hint that is too low costs a search, and nothing else.
+        let reach = self.top.min(start + self.longest);
+        let end = self.taken.next(run.end..reach, true);
+        let free = if end >= reach { usize::MAX } else { end - start };
         for (number, hint) in self.hints.iter_mut().enumerate() {
             if size(number) > free {
                 break;
@@ -204,24 +213,10 @@ impl<const WORDS: usize> Units<WORDS> {
     pub fn take_dirty(&mut self, from: usize, all: bool, least: usize) -> Option<Range<usize>> {
         let mut end = from;
         while end < self.top {
-            let start = self.old.next(end..self.top, true);
-            let start = if all {
-                start.min(self.recent.next(end..self.top, true))
-            } else {
-                start
-            };
-            end = start;
-            loop {
-                let further = self.old.next(end..self.top, false);
-                let further = if all {
-                    further.max(self.recent.next(end..self.top, false))
-                } else {
-                    further
-                };
-                if further == end {
-                    break;
-                }
-                end = further;
+            let start = self.next_dirty(end..self.top, all, true);
+            end = self.next_dirty(start..self.top, all, false);
+            if end - start >= MOST_AT_ONCE + least {
+                end = start + MOST_AT_ONCE;
             }
             if end - start >= least.max(1) {
                 self.mark(start..end);
@@ -229,6 +224,19 @@ impl<const WORDS: usize> Units<WORDS> {
             }
         }
         None
+    }
+
+    /// The first unit of `run` that is free with memory, old or with `all` at all, or the first that is not; or the end.
+    fn next_dirty(&self, run: Range<usize>, all: bool, value: bool) -> usize {
+        let end = run.end.max(run.start);
+        for (word, mask) in masks(run) {
+            let dirty = self.old.0[word] | if all { self.recent.0[word] } else { 0 };
+            let found = (if value { dirty } else { !dirty }) & mask;
+            if found != 0 {
+                return word * WORD + found.trailing_zeros() as usize;
+            }
+        }
+        end
     }
 
     /// What is recent is old from now on.

@@ -143,3 +143,19 @@ fn sizes_are_close() {
         );
     }
 }
+
+/// Scenario: two long runs' worth of units in a row are free, with memory, and are given back.
+/// Guarantees: that is done in parts; what is not under way can be taken meanwhile, and the last part is no shorter than what is asked for.
+#[test]
+fn a_long_run_is_given_back_in_parts() {
+    let mut units = Units::<64>::new();
+    assert!(units.take(2 * MOST_AT_ONCE, 64 * WORD).is_some());
+    units.free(0..2 * MOST_AT_ONCE, true);
+    assert_eq!(units.take_dirty(0, true, 64), Some(0..MOST_AT_ONCE));
+    let taken = units.take(1, 64 * WORD).unwrap();
+    assert_eq!((taken.start, taken.is_clean), (MOST_AT_ONCE, false));
+    units.free(0..MOST_AT_ONCE, false);
+    let rest = MOST_AT_ONCE + 1..2 * MOST_AT_ONCE;
+    assert_eq!(units.take_dirty(MOST_AT_ONCE, true, 64), Some(rest));
+    assert_eq!(units.dirty(), 0);
+}
