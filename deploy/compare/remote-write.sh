@@ -82,6 +82,7 @@ exporters:
   prometheusremotewrite/second:
     endpoint: http://127.0.0.1:34091/api/v1/write
     remote_write_queue: {num_consumers: 16}
+    sending_queue: {storage: file_storage}
   prometheusremotewrite/victoria:
     endpoint: http://127.0.0.1:34093/api/v1/write
     compression: zstd
@@ -123,7 +124,7 @@ if [ -x "$peers/vmagent" ]; then
     prometheus third 34095 "$out/second.yaml"
     sed -n '/^scrape_configs/,/static_configs/{s/self/agent/; p}' "$out/first.yaml" >"$out/vmagent.yaml"
     "$peers/vmagent" -promscrape.config="$out/vmagent.yaml" -httpListenAddr=127.0.0.1:34094 \
-        -remoteWrite.tmpDataPath="$out/vmagent" -remoteWrite.flushInterval=200ms \
+        -remoteWrite.tmpDataPath="$out/vmagent" -remoteWrite.flushInterval=200ms -remoteWrite.queues=1 \
         -remoteWrite.url=http://127.0.0.1:34095/api/v1/write -remoteWrite.url=http://127.0.0.1:34092/api/v1/write \
         -remoteWrite.forcePromProto=true,false -remoteWrite.forceVMProto=false,true >>"$out/vmagent.log" 2>&1 &
     children+=("$!")
@@ -136,6 +137,9 @@ fi
     sleep 1
     prometheus first 34090 "$out/first.yaml"
     echo "$started" >"$out/pids"
+    # Its first scrapes and what it reads of its log before it sends.
+    sleep 3
+    date +%s >"$out/since"
     if [ -x "$peers/victoria-metrics" ]; then
         # Not killed: what it has taken within the last seconds is in its memory only.
         kill "$victoria"
@@ -158,7 +162,7 @@ python3 "$(dirname "$0")/remote-write.py" check http://127.0.0.1:34090 || status
 if [ -x "$peers/victoria-metrics" ]; then
     python3 "$(dirname "$0")/remote-write.py" check-victoria http://127.0.0.1:34093 || status=1
 fi
-python3 "$(dirname "$0")/remote-write.py" same http://127.0.0.1:34318/v1/metrics http://127.0.0.1:34090 http://127.0.0.1:34091 "${agent[@]}" || status=1
+python3 "$(dirname "$0")/remote-write.py" same "$(cat "$out/since")" http://127.0.0.1:34318/v1/metrics http://127.0.0.1:34090 http://127.0.0.1:34091 "${agent[@]}" || status=1
 curl --silent http://127.0.0.1:34888/metrics |
     grep -E '^sluice_(exporter|remote_write).*(sent|failed|dropped|refused|unwritten|samples).* [1-9]' || true
 exit "$status"
