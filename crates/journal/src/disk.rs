@@ -14,6 +14,7 @@
 //! begun. A write that failed is cut off; new payloads are refused for a moment, then tried again.
 
 mod again;
+mod attendance;
 mod body;
 #[cfg(test)]
 mod corruption;
@@ -49,7 +50,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -230,7 +230,7 @@ pub(crate) struct DiskSide {
     source: Source,
     readers: Vec<CursorReader>,
     writer: Mutex<Writer>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    attendance: attendance::Attendance,
     /// Without threads: in tests.
     inline: bool,
     /// Held until the journal goes.
@@ -340,7 +340,7 @@ pub(crate) fn open(
         readers: (0..cursors).map(reader).collect(),
         source,
         writer: Mutex::new(writer),
-        thread: Mutex::new(None),
+        attendance: attendance::Attendance::default(),
         inline: settings.seed.is_some(),
         _lock: lock,
     };
@@ -348,29 +348,6 @@ pub(crate) fn open(
 }
 
 impl DiskSide {
-    /// Starts the thread that writes.
-    pub fn attend(&self, shared: &Arc<Shared>) -> io::Result<()> {
-        if self.inline {
-            return Ok(());
-        }
-        let sleeps = self.writer.lock().sleeps();
-        let (queue, shared) = (self.queue.clone(), Arc::downgrade(shared));
-        let name = "sluice-journal".to_owned();
-        let thread = std::thread::Builder::new().name(name).spawn(move || {
-            while let Some(group) = queue.wait(sleeps) {
-                let Some(shared) = shared.upgrade() else { return };
-                let Some(disk) = &shared.disk else { return };
-                disk.writer.lock().turn(&shared, group);
-                let trouble = disk.trouble.lock().as_ref().map(|trouble| trouble.until);
-                if let Some(until) = trouble {
-                    std::thread::sleep(until.saturating_duration_since(disk.clock.now()));
-                }
-            }
-        })?;
-        *self.thread.lock() = Some(thread);
-        Ok(())
-    }
-
     /// One turn of the writer.
     #[cfg(any(test, feature = "testing"))]
     pub fn turn(&self, shared: &Shared) {
@@ -380,35 +357,30 @@ impl DiskSide {
 
     /// Whether payloads are taken just now.
     pub fn check(&self, pipeline: &str) -> Result<(), Full> {
-        match &*self.trouble.lock() {
-            Some(trouble) if self.clock.now() < trouble.until => Err(Full::Disk {
+        let reason = self.absence().or_else(|| {
+            let trouble = self.trouble.lock();
+            let trouble = trouble
+                .as_ref()
+                .filter(|trouble| self.clock.now() < trouble.until);
+            trouble.map(|trouble| trouble.reason.clone())
+        });
+        reason.map_or(Ok(()), |reason| {
+            Err(Full::Disk {
                 pipeline: pipeline.to_owned(),
-                reason: trouble.reason.clone(),
-            }),
-            _ => Ok(()),
-        }
+                reason,
+            })
+        })
     }
 
     /// Whether the last write did not fail, or failed [a while](TROUBLE_SHOWN) ago: only payloads try again, and who is
-    /// told that nothing is written sends none.
+    /// told that nothing is written sends none. Not while the disk does not answer, nor after the writer has ended.
     pub fn is_writable(&self) -> bool {
+        if self.absence().is_some() {
+            return false;
+        }
         let trouble = self.trouble.lock();
         let until = trouble.as_ref().map(|trouble| trouble.until + TROUBLE_SHOWN);
         until.is_none_or(|until| self.clock.now() >= until)
-    }
-
-    /// Ends the writer, and leaves everything as the next process likes it best.
-    pub fn finish(&self, shared: &Shared) {
-        self.queue.stop();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!(
-                pipeline = shared.pipeline,
-                "the journal's writer panicked; please report the panic message above"
-            );
-        }
-        self.writer.lock().finish(shared);
     }
 
     /// The next payload for a cursor. `Wait` means: until [`Shared::readable`] says so.
@@ -486,7 +458,8 @@ impl DiskSide {
             stored_bytes: self.stored_bytes.load(Ordering::Relaxed),
             damaged: spill.damaged,
             lost: spill.lost,
-            trouble: self.trouble.lock().as_ref().map(|trouble| trouble.reason.clone()),
+            trouble: (self.absence())
+                .or_else(|| self.trouble.lock().as_ref().map(|trouble| trouble.reason.clone())),
         }
     }
 }

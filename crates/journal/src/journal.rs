@@ -426,7 +426,7 @@ impl Appended {
             answer.unwrap_or_else(|_| {
                 Err(NotPersisted {
                     pipeline: String::new(),
-                    reason: "the gateway stopped".to_owned(),
+                    reason: "the gateway, or the journal's writer, stopped".to_owned(),
                 })
             })
         })

@@ -119,7 +119,7 @@ impl Writer {
             Err(error) => {
                 self.close_failed(shared);
                 self.make_room(shared, &error);
-                return refuse(shared, group, &error);
+                return fail(shared, group, &error);
             }
         };
         // Who wants no more than this is answered; the sync is for the others.
@@ -134,7 +134,7 @@ impl Writer {
         {
             self.close_failed(shared);
             let (told, waiting): (Vec<_>, Vec<_>) = group.into_iter().partition(|one| one.done.is_none());
-            refuse(shared, waiting, &error);
+            fail(shared, waiting, &error);
             // These were taken: they are written again, elsewhere.
             if let Some(disk) = &shared.disk {
                 disk.queue.put_back(told.into_iter());
@@ -376,7 +376,8 @@ fn answer(pending: &mut Pending, result: Result<(), NotPersisted>) -> bool {
     done.is_some_and(|done| done.send(result).is_ok())
 }
 
-fn refuse(shared: &Shared, mut group: Vec<Pending>, error: &io::Error) {
+/// The disk has said why not.
+fn fail(shared: &Shared, group: Vec<Pending>, error: &io::Error) {
     let Some(disk) = &shared.disk else { return };
     let reason = error.to_string();
     {
@@ -397,12 +398,16 @@ fn refuse(shared: &Shared, mut group: Vec<Pending>, error: &io::Error) {
             pause,
         });
     }
+    refuse(shared, group, &reason);
+}
+
+pub(super) fn refuse(shared: &Shared, mut group: Vec<Pending>, reason: &str) {
     for one in &mut group {
         answer(
             one,
             Err(NotPersisted {
                 pipeline: shared.pipeline.clone(),
-                reason: reason.clone(),
+                reason: reason.to_owned(),
             }),
         );
     }
