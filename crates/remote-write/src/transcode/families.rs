@@ -265,7 +265,7 @@ impl Families {
         at
     }
 
-    /// Keeps a family with series of this name, which is the histogram's too that has none, and of the name with `suffixes`.
+    /// Keeps a family with this name, by which its metadata goes too, and with series of the name with each of `suffixes`.
     fn push(&mut self, name: String, suffixes: &[&str], kind: MetricType, unit: &str) -> usize {
         let index = self.families.len();
         self.bytes += NAMES_OF_A_FAMILY * name.len();
