@@ -212,6 +212,8 @@ pub(crate) struct Block {
     /// The size of all of them.
     plans_size: usize,
     last_plan: usize,
+    /// Labels that another one of the same name took the place of.
+    pub collisions: u64,
 }
 
 /// Plans kept a block: sets of attribute keys in use there at once.
@@ -229,7 +231,12 @@ impl Block {
     pub fn new(mut labels: Vec<BlockLabel>) -> Self {
         labels.reverse();
         labels.sort_by(|a, b| a.name.cmp(&b.name));
-        labels.dedup_by(|later, first| later.name == first.name);
+        let mut collisions = 0;
+        labels.dedup_by(|displaced, last| {
+            let is_same = displaced.name == last.name;
+            collisions += u64::from(is_same && !displaced.value.is_empty());
+            is_same
+        });
         let mut encoded = Vec::new();
         let entries = labels
             .into_iter()
@@ -252,6 +259,7 @@ impl Block {
             plans: Vec::new(),
             plans_size: 0,
             last_plan: 0,
+            collisions,
         }
     }
 
@@ -471,7 +479,13 @@ impl Plan {
     /// Whether every attribute of a data point has its label in the series.
     #[inline]
     pub fn takes_all(&self) -> bool {
-        self.point.len() == self.keys.len()
+        self.displaced() == 0
+    }
+
+    /// Attributes of a data point that another label of the series took the place of.
+    #[inline]
+    pub fn displaced(&self) -> usize {
+        self.keys.len() - self.point.len()
     }
 
     /// `labels` are the names of the data point's labels, each once, with the index of its attribute.

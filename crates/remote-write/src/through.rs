@@ -7,6 +7,7 @@
 //! well-formed all the same. A label that was read before is known by its bytes, and neither read nor made again: see
 //! [`crate::point_labels`]. The bytes it is known by are those of 1.0's `Label`, for both versions.
 
+mod alone;
 mod plans;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ use crate::protobuf::{put_delimited, unzigzag};
 use crate::rewrite::CUSTOM_BUCKETS;
 use crate::transcode::{About, Exemplar, MetricType, Outcome, Sample, Sink, Value};
 use crate::v2::{HISTOGRAM_START, HISTOGRAM_TIMESTAMP};
+use alone::{Alone, Numbers};
 use plans::Plans;
 
 /// Reads series and hands them on. Keeps what it has made of labels, so that the next request costs less.
@@ -92,10 +94,16 @@ impl Through {
     pub fn run(&mut self, version: Version, body: &[u8], out: Version, sink: &mut impl Sink) -> Outcome {
         self.make_room();
         self.outcome = Outcome::default();
+        let numbers = Numbers::of(version);
+        let mut alone = match out {
+            Version::V1 => Alone::default(),
+            Version::V2 => Alone::of(body, numbers),
+        };
         match version {
-            Version::V1 => self.first(body, out, sink),
-            Version::V2 => self.second(body, out, sink),
+            Version::V1 => self.first(body, out, &mut alone, sink),
+            Version::V2 => self.second(body, out, &mut alone, sink),
         }
+        self.outcome.dropped_exemplars += alone.left(numbers);
         self.point.make_room();
         self.exemplars.clear();
         self.outcome
@@ -113,7 +121,8 @@ impl Through {
     }
 
     /// A request of 1.0.
-    fn first(&mut self, body: &[u8], out: Version, sink: &mut impl Sink) {
+    fn first(&mut self, body: &[u8], out: Version, alone: &mut Alone<'_>, sink: &mut impl Sink) {
+        let numbers = Numbers::of(Version::V1);
         sink.metric(&UNKNOWN);
         for field in Fields::of(body) {
             match (field.number, field.bytes()) {
@@ -126,9 +135,8 @@ impl Through {
                             continue;
                         }
                         rest = rest.or(Some(field.framed));
-                        if field.number == 3 {
-                            let exemplar = decode::v1::exemplar(field.value).ok();
-                            self.exemplars.extend(exemplar.as_ref().map(owned));
+                        if field.number == numbers.exemplars {
+                            self.add_exemplar(decode::v1::exemplar(field.value).ok());
                         }
                     }
                     let rest = Rest {
@@ -136,6 +144,12 @@ impl Through {
                         fields: from(message, rest),
                         created_ms: 0,
                     };
+                    let others = alone.take(message, rest.fields, numbers);
+                    for field in others.into_iter().flat_map(Fields::of) {
+                        if field.number == numbers.exemplars {
+                            self.add_exemplar(decode::v1::exemplar(field.value).ok());
+                        }
+                    }
                     self.put_series(&rest, &UNKNOWN, out, sink);
                 }
                 (3, Some(message)) => sink.metric(&metadata(message)),
@@ -145,7 +159,8 @@ impl Through {
     }
 
     /// A request of 2.0.
-    fn second(&mut self, body: &[u8], out: Version, sink: &mut impl Sink) {
+    fn second(&mut self, body: &[u8], out: Version, alone: &mut Alone<'_>, sink: &mut impl Sink) {
+        let numbers = Numbers::of(Version::V2);
         let symbols = decode::v2::symbols(body).unwrap_or_default();
         let symbol = |reference: usize| symbols.get(reference).copied().unwrap_or_default();
         let mut about = UNKNOWN;
@@ -165,16 +180,18 @@ impl Through {
                 }
                 rest = rest.or(Some(field.framed));
                 match field.number {
-                    4 => {
-                        let exemplar = decode::v2::exemplar(field.value, &symbols).ok();
-                        self.exemplars.extend(exemplar.as_ref().map(owned));
-                    }
+                    4 => self.add_exemplar(decode::v2::exemplar(field.value, &symbols).ok()),
                     5 => said.read(field.value),
                     6 => created_ms = field.varint().unwrap_or_default() as i64,
                     _ => {}
                 }
             }
-            let items = Fields::of(from(message, rest)).any(|field| matches!(field.number, 2..=4));
+            let fields = from(message, rest);
+            let items = Fields::of(fields).any(|field| match field.number {
+                2 | 3 => true,
+                4 => out == Version::V1,
+                _ => false,
+            });
             let texts = references.iter().map(|reference| symbol(*reference).len());
             // Nothing is sent of it, but a few references can be gigabytes.
             if !items || texts.sum::<usize>() > decode::MAX_LABEL_BYTES {
@@ -196,9 +213,18 @@ impl Through {
                 };
                 sink.metric(&about);
             }
+            for field in alone
+                .take(message, fields, numbers)
+                .into_iter()
+                .flat_map(Fields::of)
+            {
+                if field.number == numbers.exemplars {
+                    self.add_exemplar(decode::v2::exemplar(field.value, &symbols).ok());
+                }
+            }
             let rest = Rest {
                 version: Version::V2,
-                fields: from(message, rest),
+                fields,
                 created_ms,
             };
             self.put_series(&rest, &about, out, sink);
@@ -211,6 +237,10 @@ impl Through {
         self.point.begin();
         self.keys.clear();
         self.exemplars.clear();
+    }
+
+    fn add_exemplar(&mut self, exemplar: Option<decode::Exemplar<'_>>) {
+        self.exemplars.extend(exemplar.as_ref().map(owned));
     }
 
     /// Adds a label, by its message of 1.0.
@@ -273,10 +303,7 @@ impl Through {
             extra: None,
             point: &self.point,
         };
-        let histograms = match rest.version {
-            Version::V1 => 4,
-            Version::V2 => 3,
-        };
+        let histograms = Numbers::of(rest.version).histograms;
         // They are the series's, not of any sample of it.
         let mut exemplars = &self.exemplars[..];
         for field in Fields::of(rest.fields) {
@@ -309,7 +336,8 @@ impl Through {
             sink.point();
             self.outcome.points += 1;
         }
-        if !exemplars.is_empty() {
+        // To a destination of 2.0 they went with a sample, see [`Alone`].
+        if !exemplars.is_empty() && out == Version::V1 {
             let alone = Sample {
                 value: Value::Absent,
                 timestamp_ms: 0,

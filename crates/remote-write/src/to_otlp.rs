@@ -1,7 +1,8 @@
 //! Remote write to OTLP metrics.
 //!
-//! The mapping is the one that comes out the same again: `job` and `instance` become the resource's `service.*`
-//! attributes, names and other labels stay as they are, and there are no units. Counters are known by their type (2.0) or by
+//! `job` and `instance` become the resource's `service.*` attributes, names and other labels stay as they are, and there are no
+//! units. So what the mapping made comes out the same again, and with names that are not translated what anybody made; names
+//! of others, such as a counter's without `_total`, are translated as any OTLP. Counters are known by their type (2.0) or by
 //! `_total` at the end of the name (1.0, which sends no types with the samples); everything else is a gauge, the series of
 //! classic histograms and summaries too, so that each goes out again under its own name. Native histograms become
 //! exponential ones, and those with custom buckets become histograms with bounds.
@@ -170,7 +171,10 @@ impl<'a> Gathered<'a> {
         for ((job, instance), scope) in self.resources.iter().zip(&scopes) {
             message.clear();
             let mut resource = Vec::new();
-            let (namespace, name) = job.split_once('/').unwrap_or(("", job));
+            // A part that is empty would be no attribute, and its slash would be gone.
+            let parts = job.split_once('/');
+            let parts = parts.filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty());
+            let (namespace, name) = parts.unwrap_or(("", job));
             for (key, value) in [
                 ("service.namespace", namespace),
                 ("service.name", name),

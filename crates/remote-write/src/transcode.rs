@@ -95,10 +95,12 @@ pub struct Outcome {
     pub points: u64,
     /// Data points that were not written, by reason.
     pub dropped: Dropped,
-    /// Attributes of which several became one label; their values are joined with `;`.
+    /// Attributes that became a label which a series had already: those of a data point are joined with `;`, any other gives way to it.
     pub label_collisions: u64,
-    /// Metrics whose names became the same as that of another metric.
+    /// Metrics with a series whose name is that of a series of another metric.
     pub name_collisions: u64,
+    /// Exemplars of points that were written, without a place in what is sent.
+    pub dropped_exemplars: u64,
 }
 
 impl Outcome {
@@ -108,6 +110,7 @@ impl Outcome {
         self.dropped.add_all(&other.dropped);
         self.label_collisions += other.label_collisions;
         self.name_collisions += other.name_collisions;
+        self.dropped_exemplars += other.dropped_exemplars;
     }
 }
 
@@ -162,7 +165,9 @@ impl Transcoder {
                     let mut block = None;
                     for metric in scope.metrics() {
                         let block = *block.get_or_insert_with(|| {
-                            self.blocks.of(&resource, &scope, &self.mapping, &mut self.names)
+                            let block = self.blocks.of(&resource, &scope, &self.mapping, &mut self.names);
+                            self.outcome.label_collisions += self.blocks.get(block).collisions;
+                            block
                         });
                         self.metric(&metric, block, sink);
                     }

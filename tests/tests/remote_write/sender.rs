@@ -149,6 +149,8 @@ async fn what_must_not_be_retried_is_asked_once_and_held() {
             gateway.settled().await;
             let asked = destination.asked();
             assert!(asked[1].at - asked[0].at >= Duration::from_secs(4), "{status}");
+            let refused = asked.iter().filter(|one| one.status == status).count();
+            assert_eq!(refused, 1, "{status}");
             let account = gateway.account("prometheusremotewrite").await;
             assert_eq!(
                 (account.accepted, account.delivered),

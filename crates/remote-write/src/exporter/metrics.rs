@@ -15,6 +15,7 @@ pub(super) struct Metrics {
     pub dropped: [Counter; Reason::ALL.len()],
     pub label_collisions: Counter,
     pub name_collisions: Counter,
+    pub dropped_exemplars: Counter,
     pub totals_lost: [Counter; Fault::ALL.len()],
 }
 
@@ -52,12 +53,17 @@ impl Metrics {
             }),
             label_collisions: registry.counter(
                 "sluice_remote_write_label_collisions_total",
-                "Attributes that became a label which another attribute of the point had become; their values are joined.",
+                "Attributes that became a label which the series had already: those of a point are joined, others are left out; a resource's or scope's are counted once a request.",
                 labels(),
             ),
             name_collisions: registry.counter(
                 "sluice_remote_write_name_collisions_total",
-                "Metrics that came with a name which another one had become before, counted each time.",
+                "Metrics that came with a name, or a histogram's or summary's with a suffix, which another one had become before, counted each time.",
+                labels(),
+            ),
+            dropped_exemplars: registry.counter(
+                "sluice_remote_write_dropped_exemplars_total",
+                "Exemplars that were not sent: of gauges, without a value, or to 2.0 in a series without a sample.",
                 labels(),
             ),
             totals_lost: Fault::ALL.map(|fault| {

@@ -216,12 +216,17 @@ impl Inner {
             (
                 &self.metrics.label_collisions,
                 outcome.label_collisions,
-                "attributes of one point become the same label, and their values are joined with ';'",
+                "attributes become a label that the series has already: values of one point are joined with ';', any other is left out",
             ),
             (
                 &self.metrics.name_collisions,
                 outcome.name_collisions,
                 "metrics become the same name, and their series may be mixed up",
+            ),
+            (
+                &self.metrics.dropped_exemplars,
+                outcome.dropped_exemplars,
+                "exemplars have no place in what is sent: those of gauges, those without a value, and, in 2.0, those without a sample",
             ),
         ] {
             if count > 0 {

@@ -25,6 +25,7 @@ use crate::decode::each_series;
 
 mod ahead;
 mod alone;
+mod collisions;
 mod pace;
 mod refused;
 mod restart;

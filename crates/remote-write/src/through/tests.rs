@@ -52,7 +52,9 @@ impl Random {
             ("instance".to_owned(), format!("i-{}", self.below(3))),
             ("job".to_owned(), "shop/cart".to_owned()),
         ];
-        for n in 0..self.below(12) {
+        // Often none, so that there are several of the same labels.
+        let most = 12 * self.below(2);
+        for n in 0..self.below(most + 1) {
             let value = "ü".repeat(self.below(9) as usize);
             labels.push((format!("l.{n}"), format!("{}{value}", self.below(5))));
         }
@@ -267,6 +269,24 @@ fn found(lanes: &Lanes) -> BTreeMap<Labels, Vec<Series>> {
     all
 }
 
+/// Puts exemplars that come alone where a destination of 2.0 gets them: with the first series of the same labels that has an item. How many
+/// there is none for.
+fn put_together(series: &[Series]) -> (Vec<Series>, u64) {
+    let mut together = series.to_vec();
+    let mut dropped = 0;
+    for alone in series.iter().filter(|one| one.items.is_empty()) {
+        let found = together
+            .iter_mut()
+            .find(|one| one.labels == alone.labels && !one.items.is_empty());
+        match found {
+            Some(found) => found.exemplars.extend(alone.exemplars.clone()),
+            None => dropped += alone.exemplars.len() as u64,
+        }
+    }
+    together.retain(|one| !one.items.is_empty());
+    (together, dropped)
+}
+
 /// What a destination that reads `out` is to be sent of `series`: a series for each item, with the exemplars at the first.
 fn expected(series: &Series, from: Version, out: Version) -> (Vec<Series>, u64) {
     let mut series = series.clone();
@@ -321,7 +341,8 @@ fn encode(encoder: &mut Encoder, parts: &[(WireFormat, Vec<u8>)]) -> (Lanes, Out
 /// Scenario: two hundred batches of requests of either version, of series with samples, stale markers, native histograms of every sort,
 /// exemplars with samples and alone, start times and metadata; to destinations of every format, over one lane and several.
 /// Guarantees: what goes out is what came in: labels, bits, times, exemplars, in order; less what the destination's version has no
-/// place for, and of that histograms are counted. A series is in one lane.
+/// place for, and of that histograms and exemplars are counted. A series is in one lane. To a destination of 2.0 no series goes without a sample or a
+/// histogram: exemplars that come alone go with one of the same labels, wherever in the request that is.
 #[test]
 fn series_go_out_as_they_came() {
     for format in [Format::V1, Format::V1Zstd, Format::V2] {
@@ -329,12 +350,20 @@ fn series_go_out_as_they_came() {
             let mut random = Random(lanes as u64);
             let mut encoder = encoder(format, lanes);
             for _ in 0..35 {
-                let (mut wanted, mut left_out, mut items) = (Vec::new(), 0, 0);
+                let (mut wanted, mut left_out, mut items, mut dropped) = (Vec::new(), 0, 0, 0);
                 let mut parts = Vec::new();
                 for _ in 0..3 {
                     let series: Vec<_> = (0..random.below(40)).map(|_| random.series()).collect();
                     let version = [Version::V1, Version::V2][random.below(2) as usize];
                     parts.push(request(version, &series));
+                    let series = match format {
+                        Format::V2 => {
+                            let (series, more) = put_together(&series);
+                            dropped += more;
+                            series
+                        }
+                        _ => series,
+                    };
                     for one in &series {
                         items += one.items.len() as u64;
                         let (series, more) = expected(one, version, format.version());
@@ -346,6 +375,7 @@ fn series_go_out_as_they_came() {
                 assert_eq!(outcome.points + left_out, items);
                 assert_eq!(outcome.dropped.get(Reason::CustomBuckets), left_out);
                 assert_eq!(outcome.dropped.total(), left_out);
+                assert_eq!(outcome.dropped_exemplars, dropped);
                 let got = found(&bodies);
                 let wanted = by_labels(wanted);
                 assert_eq!(got.len(), wanted.len());

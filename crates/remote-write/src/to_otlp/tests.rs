@@ -276,3 +276,81 @@ fn a_histogram_that_otlp_cannot_say_costs_nothing_else() {
     let scan = sluice_wire::validate(Kind::Metrics, Depth::Deep, &otlp).unwrap();
     assert_eq!(scan.items, 3);
 }
+
+/// Names and labels of a body's series, in order.
+fn texts(body: &[u8]) -> Vec<String> {
+    let mut out = Vec::new();
+    each_series(Version::V1, body, |series| {
+        let label = |(name, value): &(&str, &str)| format!("{name}={value}");
+        out.push(series.labels.iter().map(label).collect::<Vec<_>>().join(" "));
+        Ok(())
+    })
+    .unwrap();
+    out.sort();
+    out
+}
+
+/// Scenario: jobs with a slash at the beginning, at the end, twice, alone and not at all; received, and sent again.
+/// Guarantees: each goes out as it came.
+#[test]
+fn a_job_keeps_its_slashes() {
+    for job in ["shop/cart", "shop/", "/x", "/", "a//b", "a/b/c", "/a/b", "x"] {
+        let body = series(&[("__name__", "a"), ("job", job)], &sample(1.0));
+        let (otlp, _) = to_otlp(Version::V1, &body).unwrap();
+        let out = again(&otlp, Strategy::UnderscoreEscapingWithSuffixes);
+        assert_eq!(texts(&out), [format!("__name__=a job={job}")]);
+    }
+}
+
+/// Scenario: names and labels that Prometheus has and the mapping would not make: counters without `_total`, underscores in a row, at the beginning and
+/// at the end, colons, UTF-8; received as 1.0 and, what is said to be a counter, as 2.0; and sent again under two strategies.
+/// Guarantees: without translation each goes out as it came; with the default one it gets the name that the mapping makes of it, as documented.
+#[test]
+fn foreign_names() {
+    let counter = |name: &str| {
+        let mut symbols = vec![0x22, 0];
+        put_delimited(&mut symbols, 4, b"__name__");
+        put_delimited(&mut symbols, 4, name.as_bytes());
+        let mut message = Vec::new();
+        put_delimited(&mut message, 1, &[1, 2]);
+        message.extend(sample(1.0));
+        // Metadata: a counter.
+        put_delimited(&mut message, 5, &[1 << 3, 1]);
+        put_delimited(&mut symbols, 5, &message);
+        (Version::V2, symbols)
+    };
+    let gauge = |name: &str| (Version::V1, series(&[("__name__", name)], &sample(1.0)));
+    let label = |name: &str| {
+        (
+            Version::V1,
+            series(&[("__name__", "a"), (name, "v")], &sample(1.0)),
+        )
+    };
+    for ((version, body), came, translated) in [
+        (counter("foo"), "__name__=foo", "__name__=foo_total"),
+        (
+            counter("foo_total_x"),
+            "__name__=foo_total_x",
+            "__name__=foo_x_total",
+        ),
+        (gauge("foo_total"), "__name__=foo_total", "__name__=foo_total"),
+        (gauge("a__b"), "__name__=a__b", "__name__=a_b"),
+        (gauge("_x"), "__name__=_x", "__name__=x"),
+        (gauge("x_"), "__name__=x_", "__name__=x"),
+        (
+            gauge("job:a:rate5m"),
+            "__name__=job:a:rate5m",
+            "__name__=job:a:rate5m",
+        ),
+        (gauge("a.b"), "__name__=a.b", "__name__=a_b"),
+        (label("a__b"), "__name__=a a__b=v", "__name__=a a_b=v"),
+        (label("_x"), "__name__=a _x=v", "__name__=a key_x=v"),
+        (label("a.b"), "__name__=a a.b=v", "__name__=a a_b=v"),
+        (label("__x__"), "__name__=a __x__=v", "__name__=a __x__=v"),
+    ] {
+        let (otlp, _) = to_otlp(version, &body).unwrap();
+        assert_eq!(texts(&again(&otlp, Strategy::NoTranslation)), [came]);
+        let out = again(&otlp, Strategy::UnderscoreEscapingWithSuffixes);
+        assert_eq!(texts(&out), [translated]);
+    }
+}

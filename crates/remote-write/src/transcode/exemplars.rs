@@ -2,7 +2,7 @@
 
 use sluice_wire::{Fields, KeyValue};
 
-use super::milliseconds;
+use super::{Context, milliseconds};
 use crate::labels::Names;
 use crate::text::put_value;
 
@@ -27,15 +27,18 @@ impl Exemplar {
     }
 }
 
-/// Reads exemplars; those without a value are none. Where names are escaped, theirs are too.
-#[inline]
-pub(super) fn exemplars(raw: &[&[u8]], escapes: bool, names: &mut Names) -> Vec<Exemplar> {
-    if raw.is_empty() {
-        return Vec::new();
+impl Context<'_> {
+    /// Reads exemplars; those without a value are none, and counted. Where names are escaped, theirs are too.
+    #[inline]
+    pub(super) fn exemplars(&mut self, raw: &[&[u8]]) -> Vec<Exemplar> {
+        if raw.is_empty() {
+            return Vec::new();
+        }
+        let read = (raw.iter()).filter_map(|raw| exemplar(raw, self.sanitizes_exemplars, self.names));
+        let read: Vec<_> = read.collect();
+        self.outcome.dropped_exemplars += (raw.len() - read.len()) as u64;
+        read
     }
-    raw.iter()
-        .filter_map(|raw| exemplar(raw, escapes, names))
-        .collect()
 }
 
 fn exemplar(raw: &[u8], escapes: bool, names: &mut Names) -> Option<Exemplar> {

@@ -14,8 +14,8 @@ const MAX_FAMILIES: usize = 16_384;
 /// What they may take between requests, about: a kilobyte each. Names can be as long as a request, and no permit covers them.
 const MAX_FAMILY_BYTES: usize = 16 << 20;
 
-/// A family has its name this often: as itself and in the map of names, and in four labels, which have it as text and as they are written.
-const NAMES_OF_A_FAMILY: usize = 10;
+/// A family has its name this often at most: as itself, four times in the map of names, and in four labels, which have it as text and as they are written.
+const NAMES_OF_A_FAMILY: usize = 13;
 
 /// What a family takes beside its texts, about.
 const FAMILY_BYTES: usize = 512;
@@ -58,7 +58,7 @@ pub(crate) struct Family {
     pub name: Box<str>,
     pub kind: MetricType,
     pub unit: Box<str>,
-    /// Another metric had become the same name before.
+    /// One of its series has a name that another metric's had before.
     pub collides: bool,
     /// The label of the name itself, of `_bucket`, `_sum` and `_count`.
     pub plain: Label,
@@ -104,6 +104,7 @@ pub(super) struct Families {
     known: Vec<Known>,
     /// The one that was found last.
     last: usize,
+    /// The families that series of these names are of.
     by_name: HashMap<Box<str>, usize>,
     families: Vec<Family>,
     /// What all of them take, about.
@@ -231,6 +232,11 @@ impl Families {
     /// Keeps a metric that has not come before, under `key`.
     fn add(&mut self, mapping: &Mapping, texts: &Texts<'_>, kind: u8) -> usize {
         let number = kind;
+        let suffixes: &[&str] = match kind {
+            3 if !mapping.custom_buckets => &["_bucket", "_sum", "_count"],
+            5 => &["_sum", "_count"],
+            _ => &[],
+        };
         let (kind, suffix) = match kind {
             0 => (MetricType::Gauge, Suffix::Ratio),
             1 => (MetricType::Gauge, Suffix::None),
@@ -246,7 +252,7 @@ impl Families {
             suffix,
         );
         let known = Known {
-            family: name.map(|name| self.push(name, kind, texts.unit)),
+            family: name.map(|name| self.push(name, suffixes, kind, texts.unit)),
             kind: number,
             head: None,
             help: Box::default(),
@@ -259,9 +265,15 @@ impl Families {
         at
     }
 
-    fn push(&mut self, name: String, kind: MetricType, unit: &str) -> usize {
+    /// Keeps a family with this name, by which its metadata goes too, and with series of the name with each of `suffixes`.
+    fn push(&mut self, name: String, suffixes: &[&str], kind: MetricType, unit: &str) -> usize {
         let index = self.families.len();
         self.bytes += NAMES_OF_A_FAMILY * name.len();
+        let mut collides = false;
+        for suffix in [""].iter().chain(suffixes) {
+            let name = format!("{name}{suffix}").into();
+            collides |= *self.by_name.entry(name).or_insert(index) != index;
+        }
         let label = |suffix: &str| Label::new(&self.label, &format!("{name}{suffix}"));
         let family = Family {
             plain: label(""),
@@ -270,7 +282,7 @@ impl Families {
             count: label("_count"),
             kind,
             unit: unit_of_metadata(unit).into(),
-            collides: *self.by_name.entry(name.as_str().into()).or_insert(index) != index,
+            collides,
             name: name.into(),
         };
         self.families.push(family);

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use sluice_wire::{Field, Fields};
 
-use super::exemplars::exemplars;
 use super::number::Head;
 use super::point::Attributes;
 use super::{Context, Sample, Sink, Value, Walk, milliseconds};
@@ -162,7 +161,7 @@ impl Context<'_> {
                 bounds,
             } = &read;
             let (count, sum) = (*count, *sum);
-            let exemplars = exemplars(&head.exemplars, self.sanitizes_exemplars, self.names);
+            let exemplars = self.exemplars(&head.exemplars);
             let mut sample = Sample {
                 value: Value::Float(0.0),
                 timestamp_ms: milliseconds(head.time),

@@ -2,7 +2,6 @@
 
 use sluice_wire::Fields;
 
-use super::exemplars::exemplars;
 use super::exponential::{Buckets, COARSEST, Exponential};
 use super::histogram::HistogramPoint;
 use super::number::Head;
@@ -52,7 +51,7 @@ impl Context<'_> {
             if !packed.is_empty() {
                 put_delimited(&mut message, 16, &packed);
             }
-            let exemplars = exemplars(&head.exemplars, self.sanitizes_exemplars, self.names);
+            let exemplars = self.exemplars(&head.exemplars);
             let sample = Sample {
                 value: Value::Native(&message),
                 timestamp_ms: milliseconds(head.time),
@@ -101,7 +100,7 @@ impl Context<'_> {
             if !adds_up {
                 histogram.put(&mut message, head.is_stale());
             }
-            let exemplars = exemplars(&head.exemplars, self.sanitizes_exemplars, self.names);
+            let exemplars = self.exemplars(&head.exemplars);
             let sample = Sample {
                 value: Value::Native(&message),
                 timestamp_ms: milliseconds(head.time),

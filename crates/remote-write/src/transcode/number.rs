@@ -2,7 +2,6 @@
 
 use sluice_wire::{Fields, MetricKind};
 
-use super::exemplars::exemplars;
 use super::point::{Attributes, PlanAt};
 use super::{Context, NO_RECORDED_VALUE, STALE_NAN, Sample, Sink, Value, Walk, milliseconds};
 use crate::dropped::Reason;
@@ -102,6 +101,8 @@ impl Context<'_> {
                         4 => value = field.fixed64().map(f64::from_bits).or(value),
                         6 => value = field.fixed64().map(|bits| bits as i64 as f64).or(value),
                         5 if takes_exemplars => head.exemplars.extend(field.bytes()),
+                        // Prometheus's mapping has none of gauges.
+                        5 => self.outcome.dropped_exemplars += 1,
                         7 => {
                             if let Some(raw) = field.bytes() {
                                 attributes.push(raw, self.names, self.reader);
@@ -120,7 +121,7 @@ impl Context<'_> {
             let Some(at) = self.labels(walk, &attributes, Extra::None) else {
                 continue;
             };
-            let exemplars = exemplars(&head.exemplars, self.sanitizes_exemplars, self.names);
+            let exemplars = self.exemplars(&head.exemplars);
             let sample = Sample {
                 value: head.value(value.unwrap_or_default()),
                 timestamp_ms: milliseconds(head.time),

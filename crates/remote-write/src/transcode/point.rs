@@ -242,7 +242,7 @@ impl PointReader {
         if !self.is_irregular
             && let Some(found) = blocks.get_mut(block).find_plan(&self.names, extra)
         {
-            self.leave_out(blocks.get(block).plan(found));
+            self.leave_out(blocks.get(block).plan(found), collisions);
             return Ok(PlanAt::Kept(found));
         }
         self.make_slowly(attributes, extra, block, blocks, names, collisions)
@@ -262,9 +262,11 @@ impl PointReader {
         let mut sorted: Vec<(&str, String, u32)> = Vec::new();
         for (index, raw) in attributes.each().enumerate() {
             let attribute = KeyValue::parse(raw);
-            if attribute.key() != METRIC_NAME {
-                let mut value = String::new();
-                put_text(&mut value, &attribute);
+            let mut value = String::new();
+            put_text(&mut value, &attribute);
+            if attribute.key() == METRIC_NAME {
+                *collisions += u64::from(!value.is_empty());
+            } else {
                 sorted.push((attribute.key(), value, index as u32));
             }
         }
@@ -293,7 +295,7 @@ impl PointReader {
         if regular {
             let labels: Vec<(u32, NameId)> = made.iter().map(|(name, _, index)| (*index, *name)).collect();
             let plan = Plan::new(blocks.get(block), names, &self.names, &labels, extra);
-            self.leave_out(&plan);
+            self.leave_out(&plan, collisions);
             return Ok(match blocks.get_mut(block).keep_plan(plan) {
                 Ok(kept) => PlanAt::Kept(kept),
                 Err(plan) => {
@@ -310,16 +312,20 @@ impl PointReader {
             self.labels.push(*name, names.get(*name), value.as_bytes());
         }
         self.labels.only(plan.point.iter().copied());
+        *collisions += (labels.len() - plan.point.len()) as u64;
         self.irregular = plan;
         Ok(PlanAt::Irregular)
     }
 
-    /// Of an attribute whose label the block has instead there is nothing in the series.
+    /// Of an attribute whose label the block has instead, or whose name is `le` or the like, there is nothing in the series.
     #[inline]
-    fn leave_out(&mut self, plan: &Plan) {
+    fn leave_out(&mut self, plan: &Plan, collisions: &mut u64) {
         match plan.takes_all() {
             true => self.labels.all(),
-            false => self.labels.only(plan.point.iter().copied()),
+            false => {
+                *collisions += plan.displaced() as u64;
+                self.labels.only(plan.point.iter().copied());
+            }
         }
     }
 

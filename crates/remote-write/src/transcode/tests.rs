@@ -91,6 +91,11 @@ fn assert_strict(body: &[u8], legacy: bool) {
                     name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit()),
                     "{name}"
                 );
+                let value = std::str::from_utf8(value).unwrap();
+                let fits = |c: char| fits(c) || c == ':';
+                let is_metric_name =
+                    value.chars().all(fits) && !value.starts_with(|c: char| c.is_ascii_digit());
+                assert!(name != METRIC_NAME || is_metric_name, "{value}");
             }
             last = name.to_owned();
         }

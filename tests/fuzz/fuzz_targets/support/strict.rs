@@ -4,8 +4,8 @@ use sluice_loadgen::RemoteWrite;
 use sluice_wire::{Field, Fields};
 
 /// Panics unless every label set is sorted by name, each name once, none empty, none without a value, with `__name__` among them, in legacy
-/// characters where that is asked for; and, in 2.0, unless the table of symbols comes first, begins with the empty one, has each once, and is what
-/// every reference leads into; and each series has samples, or histograms, or exemplars alone.
+/// characters, labels' names and metrics', where that is asked for; and, in 2.0, unless the table of symbols comes first, begins with the empty one, has each
+/// once, and is what every reference leads into; and each series has samples or histograms, not both, or, in 1.0 alone, nothing but exemplars.
 pub fn check(version: RemoteWrite, body: &[u8], legacy: bool) {
     match version {
         RemoteWrite::V1 => {
@@ -17,7 +17,9 @@ pub fn check(version: RemoteWrite, body: &[u8], legacy: bool) {
                     label
                 }))
                 .check(legacy);
-                contents(series, 2, 4, 3);
+                let [samples, histograms, exemplars] = [2, 4, 3].map(|number| of(series, number).count());
+                assert!(samples == 0 || histograms == 0, "samples and histograms");
+                assert!(samples + histograms + exemplars > 0, "nothing");
             }
         }
         RemoteWrite::V2 => second_version(body, legacy),
@@ -56,7 +58,8 @@ fn second_version(body: &[u8], legacy: bool) {
                 assert!((text.varint().expect("a reference") as usize) < symbols.len());
             }
         }
-        contents(series, 2, 3, 4);
+        let [samples, histograms] = [2, 3].map(|number| of(series, number).next().is_some());
+        assert!(samples != histograms, "samples or histograms, one of them");
     }
 }
 
@@ -85,13 +88,6 @@ fn pairs(message: &[u8]) -> Vec<(usize, usize)> {
     pairs.iter().map(|[name, value]| (*name, *value)).collect()
 }
 
-fn contents(series: &[u8], samples: u32, histograms: u32, exemplars: u32) {
-    let [samples, histograms, exemplars] =
-        [samples, histograms, exemplars].map(|number| of(series, number).count());
-    assert!(samples == 0 || histograms == 0, "samples and histograms");
-    assert!(samples + histograms + exemplars > 0, "nothing");
-}
-
 struct Labels<'a>(Vec<(&'a [u8], &'a [u8])>);
 
 fn labels<'a>(labels: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Labels<'a> {
@@ -110,8 +106,11 @@ impl Labels<'_> {
 
     fn check(&self, legacy: bool) {
         self.check_sorted();
-        assert!(self.0.iter().any(|(name, _)| *name == b"__name__"));
+        let metric = self.0.iter().find(|(name, _)| *name == b"__name__");
+        let (_, metric) = metric.expect("a metric's name");
         if legacy {
+            let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':');
+            assert!(metric.iter().all(fits) && !metric[0].is_ascii_digit(), "{metric:?}");
             for (name, _) in &self.0 {
                 let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
                 assert!(name.iter().all(fits) && !name[0].is_ascii_digit());
