@@ -54,7 +54,7 @@ YAML
 children=()
 trap 'kill "${children[@]}" 2>/dev/null || true' EXIT
 taken() { curl -sS "http://127.0.0.1:$((base + 3))/stats" | jq .items; }
-millis() { sleep "$(printf '0.%03d' "$1")"; }
+millis() { sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"; }
 account() { curl -sS "http://127.0.0.1:$((base + 3))/account" | jq .metrics; }
 
 "$rig" sink --http "127.0.0.1:$((base + 1))" --grpc "127.0.0.1:$((base + 2))" --control "127.0.0.1:$((base + 3))" \

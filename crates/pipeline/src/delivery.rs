@@ -350,14 +350,12 @@ impl Delivery {
                 Verdict::Delivered { rejected, message } => {
                     *self.delivered.lock() = Some(Instant::now());
                     self.destination_accepted();
-                    self.settle_delivered(&tracked, rejected, message).await;
-                    return Some(());
+                    return self.settle_delivered(&tracked, rejected, message).await;
                 }
                 Verdict::InPart { refused, rejected } => {
                     *self.delivered.lock() = Some(Instant::now());
                     self.destination_accepted();
-                    self.settle_in_part(&tracked, refused, rejected).await;
-                    return Some(());
+                    return self.settle_in_part(&tracked, refused, rejected).await;
                 }
                 Verdict::Retry { after, reason } => {
                     if probe {
@@ -403,8 +401,7 @@ impl Delivery {
                 Verdict::TooLarge { reason } => {
                     // An answer about this request alone: the destination works.
                     self.destination_accepted();
-                    self.halve_or_refuse(tracked, work, &reason).await;
-                    return Some(());
+                    return self.halve_or_refuse(tracked, work, &reason).await;
                 }
                 Verdict::PayloadFault { reason } => {
                     let between_items = tracked.sources.len() == 1;
@@ -415,13 +412,11 @@ impl Delivery {
                             self.gate_changed.notify_waiters();
                         }
                         search.requests_left -= if between_items { 2 } else { 0 };
-                        self.halve_or_refuse(tracked, work, &reason).await;
-                        return Some(());
+                        return self.halve_or_refuse(tracked, work, &reason).await;
                     }
                     match self.blame(&tracked, search) {
                         Blame::Payload => {
-                            self.refused(&tracked, &reason).await;
-                            return Some(());
+                            return self.refused(&tracked, &reason).await;
                         }
                         Blame::Moved => {
                             self.moved(tracked, probe, work);
@@ -435,8 +430,7 @@ impl Delivery {
                     if tracked.tries.refused_probes > MAX_REFUSED_PROBES {
                         self.gate.lock().probe_inconclusive(Instant::now());
                         self.gate_changed.notify_waiters();
-                        self.refused(&tracked, &reason).await;
-                        return Some(());
+                        return self.refused(&tracked, &reason).await;
                     }
                     search.line.refused();
                     self.hold(probe, &format!("every payload is refused: {reason}"));
@@ -523,11 +517,12 @@ impl Delivery {
         !retry.enabled || retry.max_elapsed_time.is_some_and(is_over)
     }
 
-    async fn halve_or_refuse(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) {
+    async fn halve_or_refuse(&self, tracked: Tracked, work: &mut Vec<Tracked>, reason: &str) -> Option<()> {
         match tracked.halve() {
             Ok((head, tail)) => work.extend([tail, head]),
-            Err(single) => self.refused(&single, reason).await,
+            Err(single) => return self.refused(&single, reason).await,
         }
+        Some(())
     }
 }
 

@@ -112,7 +112,7 @@ impl Mischief {
 
     /// Nothing may be dropped: what a destination refuses for good is kept.
     fn keeps_everything(&self) -> bool {
-        self.dead_letters && self.gives_up.is_none() && !self.faults
+        self.dead_letters && self.gives_up.is_none()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Scripted destinations on a paused clock.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -384,25 +385,48 @@ fn disk(directory: &std::path::Path) -> DiskSettings {
     DiskSettings::new(directory, Tenants::default())
 }
 
+/// Unless a directory is there, a file is in its place for a hundred seconds.
+fn is_mended_later(place: &Path) {
+    if place.is_dir() {
+        return;
+    }
+    std::fs::write(place, "").unwrap();
+    let place = place.to_owned();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        std::fs::remove_file(place).unwrap();
+    });
+}
+
 /// Scenario: of three payloads one is refused, one is rejected whole by a partial success, where dead letters are kept; then
-/// where their directory cannot be made.
-/// Guarantees: both are kept with the destination's words and counted as dead letters; without a place they are dropped and
-/// counted as payload faults.
+/// where their directory cannot be made for a hundred seconds; then where it never can, and batches are given up after ten.
+/// Guarantees: both are kept with the destination's words and counted as dead letters, as soon as there is a place; where they are given up,
+/// they are dropped and counted as payload faults.
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_is_a_dead_letter() {
     let directory = tempfile::tempdir().unwrap();
-    for (place, reason) in [
-        (directory.path().to_owned(), DropReason::DeadLetter),
-        (directory.path().join("file"), DropReason::PayloadFault),
+    for (place, gives_up, reason) in [
+        ("", None, DropReason::DeadLetter),
+        ("mended", None, DropReason::DeadLetter),
+        ("never", Some(Duration::from_secs(10)), DropReason::PayloadFault),
     ] {
+        let place = directory.path().join(place);
         let spec = CursorSpec {
             exporter: "x".into(),
             limits: Limits::default(),
             on_full: OnFull::Refuse,
         };
-        std::fs::write(directory.path().join("file"), "").unwrap();
+        if reason == DropReason::PayloadFault {
+            std::fs::write(&place, "").unwrap();
+        } else {
+            is_mended_later(&place);
+        }
         let letters = DeadLetters::new("logs", &disk(&place));
         let (journal, cursors) = Journal::memory("logs", vec![spec]);
+        let retry = RetrySettings {
+            max_elapsed_time: gives_up,
+            ..steady()
+        };
         let rule = |batch: &Batch| match (batch.parts.len(), batch.parts[0].body.ends_with(&[2, 2])) {
             (1, true) => Verdict::Delivered {
                 rejected: 1,
@@ -414,8 +438,7 @@ async fn what_is_refused_is_a_dead_letter() {
             },
         };
         let payloads = [(1, 1), (1, 2), (2, 3)];
-        let (_, report) =
-            run_through(journal, cursors, &payloads, vec![], rule, steady(), Some(letters)).await;
+        let (_, report) = run_through(journal, cursors, &payloads, vec![], rule, retry, Some(letters)).await;
         let total = report.total();
         assert_eq!(
             (total.delivered, total.dropped[reason as usize]),
@@ -437,16 +460,14 @@ async fn what_is_refused_is_a_dead_letter() {
 }
 
 /// Scenario: a batch of three payloads with six items is taken but for a piece of two, with two more that are not known; where dead letters are kept, and
-/// where their directory cannot be made.
-/// Guarantees: the piece is kept with the destination's words and counted as dead letters, the others as partial success; without a place all of them as that.
+/// where their directory cannot be made for a hundred seconds.
+/// Guarantees: the piece is kept with the destination's words and counted as dead letters, as soon as there is a place, the others as partial success.
 #[tokio::test(start_paused = true)]
 async fn a_piece_that_is_refused_is_a_dead_letter() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("file"), "").unwrap();
-    for (place, dead) in [
-        (directory.path().to_owned(), 2),
-        (directory.path().join("file"), 0),
-    ] {
+    for place in ["", "mended"] {
+        let place = directory.path().join(place);
+        is_mended_later(&place);
         let spec = CursorSpec {
             exporter: "x".into(),
             limits: Limits::default(),
@@ -474,7 +495,7 @@ async fn a_piece_that_is_refused_is_a_dead_letter() {
                 dropped(DropReason::DeadLetter),
                 dropped(DropReason::PartialSuccess)
             ),
-            (2, dead, 4 - dead),
+            (2, 2, 2),
             "{report:?}"
         );
     }
