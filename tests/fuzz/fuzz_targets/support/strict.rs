@@ -110,7 +110,10 @@ impl Labels<'_> {
         let (_, metric) = metric.expect("a metric's name");
         if legacy {
             let fits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b':');
-            assert!(metric.iter().all(fits) && !metric[0].is_ascii_digit(), "{metric:?}");
+            assert!(
+                metric.iter().all(fits) && !metric[0].is_ascii_digit(),
+                "{metric:?}"
+            );
             for (name, _) in &self.0 {
                 let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
                 assert!(name.iter().all(fits) && !name[0].is_ascii_digit());
