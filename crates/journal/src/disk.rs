@@ -39,6 +39,7 @@ mod removal;
 mod repair;
 mod scan;
 mod segment;
+mod short;
 #[cfg(test)]
 mod simulation;
 mod spill;
@@ -317,9 +318,16 @@ pub(crate) fn open(
     spill.most_kept_bytes = settings.kept_bytes;
     spill.most_in_flight_bytes = settings.in_flight_bytes;
     let now = settings.clock.now();
+    let own_bytes = spill.segments.values().map(|segment| segment.size_bytes).sum();
+    // A disk that cannot say what is free is taken for a large one.
+    let free_bytes = settings
+        .filesystem
+        .free_bytes(&source.directory)
+        .unwrap_or(u64::MAX);
+    let segment_bytes = short::segment_bytes(settings.segment_bytes, own_bytes, free_bytes);
     let droppers = source.clone();
     let writer = Writer {
-        log: log::Log::new(source.clone(), numbers, settings.segment_bytes, settings.seed),
+        log: log::Log::new(source.clone(), numbers, segment_bytes, settings.seed),
         positions,
         codec: body::Codec::new(),
         sync: settings.sync,
@@ -327,6 +335,7 @@ pub(crate) fn open(
         positions_synced_at: now,
         droppers: (0..cursors).map(|_| None).collect(),
         done: Vec::new(),
+        watch: short::Watch::new(segment_bytes),
         new_dropper: Box::new(move || Reader::new(droppers.clone(), false)),
     };
     let reader = |_| CursorReader::new(Reader::new(source.clone(), true));

@@ -11,6 +11,7 @@ use super::position::PositionFile;
 use super::queue::Pending;
 use super::reader::Reader;
 use super::segment::{Contents, HEADER_BYTES};
+use super::short::Watch;
 use super::spill::Segment;
 use super::unreadable::Unreadable;
 use super::{NotPersisted, SyncPolicy};
@@ -50,6 +51,8 @@ pub(crate) struct Writer {
     /// Finds what exporters that are cut loose have to drop.
     pub droppers: Vec<Option<Reader>>,
     pub new_dropper: Box<dyn Fn() -> Reader + Send>,
+    /// What is free on the disk.
+    pub watch: Watch,
 }
 
 impl Writer {
@@ -68,6 +71,7 @@ impl Writer {
             self.commit(shared, group);
             self.cut_loose(shared);
         }
+        self.spare_disk(shared);
         let Some(disk) = &shared.disk else { return };
         let now = disk.clock.now();
         if let SyncPolicy::Interval(interval) = self.sync
@@ -222,7 +226,7 @@ impl Writer {
         drop(released);
     }
 
-    fn drop_oldest(&mut self, shared: &Shared, index: usize, released: &mut Released) -> bool {
+    pub fn drop_oldest(&mut self, shared: &Shared, index: usize, released: &mut Released) -> bool {
         let new_dropper = &self.new_dropper;
         let dropper = self.droppers[index].get_or_insert_with(new_dropper);
         if dropper.ahead.is_empty() {

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use sluice_journal::{
-    Cursor, CursorSpec, DeadLetters, Disk, DiskSettings, Filesystem, Journal, OnFull, Recovered, SyncPolicy,
-};
+use sluice_journal::{Cursor, CursorSpec, DeadLetters, DiskSettings, Journal, Recovered, SyncPolicy};
 use sluice_payload::{Encoding, Tenants};
 
 use crate::settings::{ComponentId, Exporter, Extension, FileStorage, Pipeline, Settings};
@@ -20,10 +18,6 @@ const KEPT_SHARE: u64 = 8;
 
 /// Beyond this an exporter does not keep up, and reads from the disk as fast.
 const MAX_KEPT_BYTES: u64 = 32 << 20;
-
-/// Without limits in the configuration, exporters that share a pipeline may together lag behind by this part of the
-/// space that is free at start before they are cut loose: a full disk would take all of them down.
-const LAGGARD_DISK_SHARE: u64 = 2;
 
 /// How the memory of journals on disk is divided.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +73,7 @@ pub(super) struct Opened {
 pub(super) fn open(
     settings: &Settings,
     pipeline: &Pipeline,
-    mut specs: Vec<CursorSpec>,
+    specs: Vec<CursorSpec>,
     shares: Shares,
     frames: Vec<Encoding>,
     tenants: &Tenants,
@@ -108,15 +102,6 @@ pub(super) fn open(
         frames,
         ..DiskSettings::new(&storage.directory, tenants.clone())
     };
-    // An error shows when it is opened.
-    let existing = storage.directory.ancestors().find(|directory| directory.exists());
-    let free_bytes = existing
-        .and_then(|directory| Disk.free_bytes(directory).ok())
-        .unwrap_or(u64::MAX);
-    let share = free_bytes / LAGGARD_DISK_SHARE / specs.len().max(1) as u64;
-    for spec in specs.iter_mut().filter(|spec| spec.on_full == OnFull::DropOldest) {
-        spec.limits.bytes.get_or_insert(share);
-    }
     let dead_letters = Some(DeadLetters::new(&id, &disk));
     let (journal, cursors, recovered) = Journal::disk(&id, specs, disk).map_err(|error| error.to_string())?;
     tell(&id, &recovered);
