@@ -41,13 +41,14 @@ var strategies = []otlptranslator.TranslationStrategyOption{
 	otlptranslator.NoTranslation,
 }
 
-// settings are those of a request, by its index: the test knows the same four.
-func settings(index int, strategy otlptranslator.TranslationStrategyOption) prometheusremotewrite.Settings {
+// settings are those of a request, by its index: the test knows the same four. Each may come with custom buckets.
+func settings(index int, strategy otlptranslator.TranslationStrategyOption, customBuckets bool) prometheusremotewrite.Settings {
 	s := prometheusremotewrite.Settings{
 		AddMetricSuffixes:               strategy.ShouldAddSuffixes(),
 		AllowUTF8:                       !strategy.ShouldEscape(),
 		PromoteScopeMetadata:            true,
 		LabelNameUnderscoreSanitization: true,
+		ConvertHistogramsToNHCB:         customBuckets,
 	}
 	switch index % 4 {
 	case 1:
@@ -101,21 +102,28 @@ func (t *text) Append(_ storage.SeriesRef, ls labels.Labels, st, ts int64, v flo
 			}
 			b.WriteString("]")
 		}
+		if h.Schema == histogram.CustomBucketsSchema {
+			b.WriteString(" (")
+			for _, bound := range h.CustomValues {
+				fmt.Fprintf(&b, "%016x,", math.Float64bits(bound))
+			}
+			b.WriteString(")")
+		}
 	}
 	for _, e := range o.Exemplars {
 		b.WriteString(" {")
 		each(e.Labels)
 		fmt.Fprintf(&b, "}%016x@%d", math.Float64bits(e.Value), e.Ts)
 	}
-	fmt.Fprintf(&b, " %s %s %s", o.MetricFamilyName, o.Metadata.Type, o.Metadata.Unit)
+	fmt.Fprintf(&b, " %s %s %s %s", o.MetricFamilyName, o.Metadata.Type, o.Metadata.Unit, o.Metadata.Help)
 	t.lines = append(t.lines, b.String())
 	return 0, nil
 }
 
-func translate(index int, strategy otlptranslator.TranslationStrategyOption, md pmetric.Metrics) []string {
+func translate(index int, strategy otlptranslator.TranslationStrategyOption, customBuckets bool, md pmetric.Metrics) []string {
 	var t text
 	// Errors are of single metrics; what is written beside them counts.
-	_, _ = prometheusremotewrite.NewPrometheusConverter(&t).FromMetrics(context.Background(), md, settings(index, strategy))
+	_, _ = prometheusremotewrite.NewPrometheusConverter(&t).FromMetrics(context.Background(), md, settings(index, strategy, customBuckets))
 	slices.Sort(t.lines)
 	return t.lines
 }
@@ -127,6 +135,9 @@ var (
 	keys     = []string{"http.method", "http_method", "http-method", "a", "b", "le", "quantile", "job", "instance", "_x", "__x", "__x__", "1st", "é", "cluster", "otel.scope.name", "__name__", "host.name", "X", "Zone", "a.b", "a b", "a__b", "k8s.pod.name"}
 	resource = []string{"host.name", "host_name", "k8s.pod.name", "job", "_x", "os.type", "cloud.region", "region", "1st", "a.b", "a_b"}
 )
+
+// By index: a draw less changes every request.
+var descriptions = []string{"What it is.", "", "Größe \"a\" \\ b", "two\nlines ", "What it is."}
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.Intn(len(from))] }
 
@@ -314,7 +325,7 @@ func generate(index int, r *rand.Rand) pmetric.Metrics {
 		m := sm.Metrics().AppendEmpty()
 		m.SetName(name(r))
 		m.SetUnit(pick(r, units))
-		m.SetDescription("What it is.")
+		m.SetDescription(descriptions[index%len(descriptions)])
 		points := 1 + r.Intn(2)
 		if index%4 == 3 {
 			points = 1
@@ -410,6 +421,20 @@ func generate(index int, r *rand.Rand) pmetric.Metrics {
 	return md
 }
 
+// hasBounds says whether there is a histogram with explicit bounds: what else there is comes out the same with custom buckets.
+func hasBounds(md pmetric.Metrics) bool {
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				if m.Type() == pmetric.MetricTypeHistogram {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
 // escaped is what Rust's escape_default makes of a string.
 func escaped(line string) string {
 	var b strings.Builder
@@ -464,20 +489,26 @@ func main() {
 		if err := again.UnmarshalProto(body); err != nil {
 			log.Fatal(err)
 		}
-		for _, strategy := range strategies {
-			lines := translate(index, strategy, again.Metrics())
+		each := func(strategy otlptranslator.TranslationStrategyOption, customBuckets bool) {
+			lines := translate(index, strategy, customBuckets, again.Metrics())
 			if *show {
-				fmt.Printf("# %d %s\n", index, strategy)
+				fmt.Printf("# %d %s %t\n", index, strategy, customBuckets)
 				for _, line := range lines {
 					fmt.Println(escaped(line))
 				}
-				continue
+				return
 			}
 			digest := fnv.New64a()
 			for _, line := range lines {
 				digest.Write([]byte(line + "\n"))
 			}
 			fmt.Fprintf(digests, "%08x\n", uint32(digest.Sum64()))
+		}
+		for _, strategy := range strategies {
+			each(strategy, false)
+		}
+		if hasBounds(again.Metrics()) {
+			each(strategies[index%len(strategies)], true)
 		}
 		if bodies != nil {
 			bodies.Write(binary.AppendUvarint(nil, uint64(len(body))))
