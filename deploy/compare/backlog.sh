@@ -3,7 +3,8 @@
 # from the page cache, a new start, and the destination comes back.
 #
 # It prints what memory the backlog took, how long the start took, and how fast the backlog went out, beside what the disk reads
-# and what the destination takes when it is sent to directly.
+# and what the destination takes when it is sent to directly, and fails where memory grew by 50 MiB, the start took a second, the drain had less
+# than 80% of the slower of the two, or anything is missing.
 #
 # Usage: deploy/compare/backlog.sh [GIGABYTES] [frames]        [8]; frames: stored frames go out as they are
 # Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/backlog], BASE_PORT [26800]
@@ -91,8 +92,23 @@ began=$(now_ms)
 while [ "$(total .queued)" -gt 0 ]; do sleep 0.2; done
 took=$(($(now_ms) - began))
 echo "backlog: $mib MiB on disk, $queued spans of $accepted accepted, $(jq -s 'map(.refused_items) | add' "$out/load.json") refused"
-echo "peak RSS: $before MiB after 2 s of load, $after MiB with the backlog, $restarted MiB after the start, $(memory VmHWM) MiB after the drain"
+peak=$(memory VmHWM)
+echo "peak RSS: $before MiB after 2 s of load, $after MiB with the backlog, $restarted MiB after the start, $peak MiB after the drain"
 echo "start: $ready ms until it listens, $recovered spans recovered"
 echo "drain: $((mib * 1000 / took)) MiB/s as stored, $((recovered / took)) thousand spans/s, $((took / 1000)) s; delivered $(total .delivered), dropped $(total '.dropped | add')"
-echo "the disk reads $(jq '.read_mib_per_second | floor' "$out/disk.json") MiB/s; the destination takes" \
-    "$(jq '.body_bytes / .seconds / 1048576 | floor' "$out/direct.json") MiB/s, $(jq '.accepted_items / .seconds / 1000 | floor' "$out/direct.json") thousand spans/s when it is sent to directly"
+delivered=$(total .delivered)
+disk=$(jq '.read_mib_per_second | floor' "$out/disk.json")
+direct=$(jq '.accepted_items / .seconds / 1000 | floor' "$out/direct.json")
+echo "the disk reads $disk MiB/s; the destination takes" \
+    "$(jq '.body_bytes / .seconds / 1048576 | floor' "$out/direct.json") MiB/s, $direct thousand spans/s when it is sent to directly"
+failed=0
+holds() { # WHAT CONDITION
+    if (($2)); then echo "$1: holds"; else echo "$1: does not hold" && failed=1; fi
+}
+holds "memory grows by less than 50 MiB" "after - before < 50 && peak - before < 50"
+holds "ready within a second" "ready < 1000"
+holds "drains at 80% of what the disk reads, or the destination takes" \
+    "mib * 1000 / took * 10 >= disk * 8 || recovered / took * 10 >= direct * 8"
+# What was delivered before is in the account of the process that was killed.
+holds "all arrived" "recovered >= queued && delivered == recovered"
+exit "$failed"
