@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::target_info;
 use sluice_wire::{Fields, Metric, MetricData, MetricHead, MetricKind};
 
 use crate::labels::{Label, LabelName, METRIC_NAME};
@@ -58,7 +59,7 @@ pub(crate) struct Family {
     pub name: Box<str>,
     pub kind: MetricType,
     pub unit: Box<str>,
-    /// One of its series has a name that another metric's had before.
+    /// One of its series has a name that another metric's had before, or that of our own `target_info`.
     pub collides: bool,
     /// The label of the name itself, of `_bucket`, `_sum` and `_count`.
     pub plain: Label,
@@ -252,7 +253,7 @@ impl Families {
             suffix,
         );
         let known = Known {
-            family: name.map(|name| self.push(name, suffixes, kind, texts.unit)),
+            family: name.map(|name| self.push(mapping, name, suffixes, kind, texts.unit)),
             kind: number,
             head: None,
             help: Box::default(),
@@ -266,13 +267,22 @@ impl Families {
     }
 
     /// Keeps a family with this name, by which its metadata goes too, and with series of the name with each of `suffixes`.
-    fn push(&mut self, name: String, suffixes: &[&str], kind: MetricType, unit: &str) -> usize {
+    fn push(
+        &mut self,
+        mapping: &Mapping,
+        name: String,
+        suffixes: &[&str],
+        kind: MetricType,
+        unit: &str,
+    ) -> usize {
         let index = self.families.len();
         self.bytes += NAMES_OF_A_FAMILY * name.len();
+        let own = mapping.target_info.then(|| target_info::name(mapping));
         let mut collides = false;
         for suffix in [""].iter().chain(suffixes) {
-            let name = format!("{name}{suffix}").into();
-            collides |= *self.by_name.entry(name).or_insert(index) != index;
+            let name = format!("{name}{suffix}");
+            collides |= own.as_ref() == Some(&name);
+            collides |= *self.by_name.entry(name.into()).or_insert(index) != index;
         }
         let label = |suffix: &str| Label::new(&self.label, &format!("{name}{suffix}"));
         let family = Family {

@@ -8,6 +8,7 @@ use super::blocks::{SERVICE_INSTANCE, SERVICE_NAME, SERVICE_NAMESPACE, external,
 use super::point::Attributes;
 use super::{About, MetricType, Sample, Sink, Transcoder, Value, milliseconds};
 use crate::labels::{Extra, Label, LabelName, METRIC_NAME, SeriesLabels};
+use crate::mapping::Mapping;
 
 /// A sample at least this often, so that queries over the time of the points find one: half of Prometheus's default
 /// lookback of 5 minutes.
@@ -56,6 +57,14 @@ impl TargetInfo {
     }
 }
 
+/// What the series are called.
+pub(super) fn name(mapping: &Mapping) -> String {
+    match mapping.namespace.as_str() {
+        "" => "target_info".to_owned(),
+        namespace => format!("{namespace}_target_info"),
+    }
+}
+
 impl Transcoder {
     pub(super) fn target_info(&mut self, resource: &ResourceItems<'_>, sink: &mut impl Sink) {
         if !self.mapping.target_info || !self.targets.seen {
@@ -86,11 +95,7 @@ impl Transcoder {
             &mut self.outcome.label_collisions,
         );
         if let Ok(at) = made {
-            let name = if self.mapping.namespace.is_empty() {
-                "target_info".to_owned()
-            } else {
-                format!("{}_target_info", self.mapping.namespace)
-            };
+            let name = name(&self.mapping);
             let about = About {
                 family: &name,
                 kind: MetricType::Gauge,

@@ -51,6 +51,30 @@ fn a_collision_is_counted_in_every_request() {
     assert_eq!(collisions(&["a_b", "a_b"]), 2);
 }
 
+/// Scenario: a gauge whose name is that of our `target_info`, with a namespace and without, and where we make none.
+/// Guarantees: it is counted wherever both are sent.
+#[test]
+fn a_metric_called_target_info_collides() {
+    for (namespace, name, target_info, expected) in [
+        ("", "target.info", true, 1),
+        ("ns", "target_info", true, 1),
+        ("ns", "ns_target_info", true, 0),
+        ("", "target_info", false, 0),
+    ] {
+        let mapping = Mapping {
+            namespace: namespace.to_owned(),
+            target_info,
+            ..Mapping::default()
+        };
+        let mut encoder = Encoder::new(EncoderSettings {
+            mapping,
+            ..EncoderSettings::default()
+        });
+        let (_, outcome): (_, Outcome) = encoder.encode(&[&gauges(&[name.to_owned()])]);
+        assert_eq!(outcome.name_collisions, expected, "{name} in {namespace:?}");
+    }
+}
+
 /// Scenario: metrics in the same order again and again, then in another one; with other descriptions; one that comes as a counter, one whose description comes
 /// behind its data, and one with none.
 /// Guarantees: each has its own family, kind, description and points, whatever came before it.
