@@ -2,6 +2,7 @@
 
 Usage: remote-write.py send URL-OF-OTLP | check URL-OF-PROMETHEUS | check-victoria URL-OF-VICTORIAMETRICS
        remote-write.py same URL-OF-OTLP URL-OF-PROMETHEUS URL-OF-ANOTHER [URL-OF-THE-ONE-THAT-VMAGENT-SENDS-TO]
+       remote-write.py equal SINCE UNTIL JOB URL URL-OF-ANOTHER
 """
 
 import json
@@ -266,9 +267,24 @@ def same(since, otlp, first, second, agent=None):
     return is_same and bool(a) and not wrong
 
 
+def equal(since, until, job, first, second):
+    """Whether both have the same of a job. What comes twice after a kill has the same time and value."""
+
+    def once(url):
+        series = seen(url, job, float(since), float(until))
+        return {labels: sorted({json.dumps(sample) for sample in samples}) for labels, samples in series.items()}
+
+    a, b = once(first), once(second)
+    wrong = different(b, a)
+    print(f"{first}: {sum(map(len, a.values()))} samples of {len(a)} series of {job}; {wrong} series differ in {second}")
+    return bool(a) and not wrong
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "send":
         send(sys.argv[2])
+    elif sys.argv[1] == "equal":
+        sys.exit(not equal(*sys.argv[2:]))
     elif sys.argv[1] == "same":
         sys.exit(not same(*sys.argv[2:]))
     else:
