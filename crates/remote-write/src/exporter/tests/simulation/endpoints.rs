@@ -86,7 +86,13 @@ impl Endpoints {
     }
 
     pub fn process_ends(&self) {
-        self.state.lock().ended = Some(Instant::now());
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.ended = Some(now);
+        // In the moment of the end an answer is on its way to the file: no later process has to know of it.
+        state
+            .answered
+            .retain(|_, at| *at + Duration::from_millis(1) < now);
     }
 
     pub fn assert_in_order(&self) {
@@ -140,11 +146,8 @@ impl Endpoints {
             // What was given up may come after a start all the same: that it was is not written down at once.
             let is_late = state.missing[series].remove(&point);
             let comes_again = point < state.at_start[series];
-            // In the moment of the end an answer is on its way to the file.
-            let was_answered = |ended| {
-                let answered = state.answered.get(&(series, point));
-                answered.is_some_and(|at| *at + Duration::from_millis(1) < ended)
-            };
+            let answered = state.answered.get(&(series, point));
+            let was_answered = |ended| answered.is_some_and(|at| *at < ended);
             if self.mischief.repeats_no_answer() && state.ended.is_some_and(was_answered) {
                 state.wrong.push(format!(
                     "point {point} of {series} had been answered before the start"
