@@ -216,16 +216,6 @@ impl Gateway {
                 );
                 deliveries.push(tokio::spawn(task));
             }
-            let ack = match pipeline.ack {
-                Ack::Accepted => AckLevel::Accepted,
-                Ack::Persisted => AckLevel::Persisted,
-                Ack::Delivered => AckLevel::Delivered,
-            };
-            let queue_of = |id| settings.exporters.get(id).and_then(settings::Exporter::queue);
-            let blocking = pipeline
-                .exporters
-                .iter()
-                .any(|id| queue_of(id).is_some_and(|queue| queue.block_on_overflow));
             let passing_through = (pipeline.exporters.iter())
                 .filter_map(|id| {
                     built
@@ -239,14 +229,13 @@ impl Gateway {
                     .get(id)
                     .is_some_and(|exporter| exporter.takes(WireFormat::RemoteWrite1))
             });
-            let block_for = if blocking { BLOCKING_WAIT } else { Duration::ZERO };
             routes.push((
                 pipeline,
                 Route {
                     journal,
-                    ack,
+                    ack: ack_level(pipeline.ack),
                     passing_through,
-                    block_for,
+                    block_for: block_for(settings, pipeline),
                     straight,
                 },
             ));
@@ -484,6 +473,24 @@ impl Gateway {
 fn give_back_contexts() {
     sluice_client::give_back_contexts();
     sluice_server::give_back_contexts();
+}
+
+fn ack_level(ack: Ack) -> AckLevel {
+    match ack {
+        Ack::Accepted => AckLevel::Accepted,
+        Ack::Persisted => AckLevel::Persisted,
+        Ack::Delivered => AckLevel::Delivered,
+    }
+}
+
+/// How long a payload waits for room in a pipeline's queues beyond its own patience.
+fn block_for(settings: &Settings, pipeline: &Pipeline) -> Duration {
+    let queue_of = |id| settings.exporters.get(id).and_then(settings::Exporter::queue);
+    let mut queues = pipeline.exporters.iter().filter_map(queue_of);
+    match queues.any(|queue| queue.block_on_overflow) {
+        true => BLOCKING_WAIT,
+        false => Duration::ZERO,
+    }
 }
 
 fn cursor_spec(settings: &Settings, pipeline: &Pipeline, id: &ComponentId, budget: &Budget) -> CursorSpec {
