@@ -21,6 +21,7 @@ mod corruption;
 #[cfg(test)]
 mod damage;
 mod dead_letter;
+mod directory;
 mod export;
 mod inspect;
 #[cfg(test)]
@@ -45,12 +46,11 @@ mod spill;
 mod unreadable;
 mod writer;
 
-use std::fmt::Write;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluice_payload::{Encoding, Tenants};
@@ -61,6 +61,8 @@ use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, Sy
 pub use again::Again;
 pub(crate) use body::is_storable;
 pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
+use directory::LOCK_NAME;
+pub use directory::{OpenError, directory_of, escape};
 pub use export::{Stored, Which, export};
 pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
 pub(crate) use queue::Pending;
@@ -75,12 +77,6 @@ use writer::{Trouble, Writer};
 
 /// A segment that has grown beyond this is sealed, and the next is begun: what is scanned after a crash, and what is freed at once.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
-
-/// The file that is locked for as long as a process has the journal open.
-const LOCK_NAME: &str = "LOCK";
-
-/// Between two attempts to get the lock of a directory.
-const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 /// When what is written is also synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,33 +147,6 @@ impl DiskSettings {
     }
 }
 
-/// A journal's directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// It is not there, and is not to be made.
-    #[error("the directory {} is not there; make it, or set create_directory: true", .0.display())]
-    NoDirectory(PathBuf),
-    /// Somebody else has it.
-    #[error("{} is in use by another process; stop it, or give each its own directory", .0.display())]
-    Locked(PathBuf),
-    /// A newer version wrote it.
-    #[error("{} was written in version {version} of the format, which this version of sluice does not read; use the newer sluice", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        version: u16,
-    },
-    /// It cannot be read or written.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// What.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-}
-
 /// A record of a version that this binary does not know.
 fn newer(version: u8) -> io::Error {
     let error = format!(
@@ -245,64 +214,13 @@ pub(crate) enum Next {
     Closed,
 }
 
-/// A directory for the journal of `pipeline`, locked.
-fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn File>), OpenError> {
-    let filesystem = &*settings.filesystem;
-    let given = &settings.directory;
-    let directory = directory_of(given, pipeline);
-    let failed = |error| OpenError::Io {
-        path: directory.clone(),
-        error,
-    };
-    if filesystem.size_bytes(given).is_err() && !settings.create_directory {
-        return Err(OpenError::NoDirectory(given.clone()));
-    }
-    filesystem.create_directories(&directory).map_err(failed)?;
-    // Names of directories survive a crash like those of files; where this is not allowed, they are older anyway.
-    let _ = filesystem.sync_directory(given);
-    let path = directory.join(LOCK_NAME);
-    let file = filesystem
-        .open(&path, OpenMode::Write)
-        .map_err(|error| OpenError::Io {
-            path: path.clone(),
-            error,
-        })?;
-    let asked = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok((directory, file)),
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(failed(error)),
-            Err(_) if asked.elapsed() >= settings.lock_timeout => return Err(OpenError::Locked(directory)),
-            Err(_) => std::thread::sleep(LOCK_RETRY),
-        }
-    }
-}
-
-/// The directory of a pipeline's journal, below the one that is configured. Files of other names in it are left alone: what
-/// belongs to this journal and no other may be kept there.
-pub fn directory_of(configured: &Path, pipeline: &str) -> PathBuf {
-    configured.join(format!("{}.journal", escape(pipeline)))
-}
-
-/// An id as the name of a file.
-pub fn escape(id: &str) -> String {
-    id.bytes().fold(String::new(), |mut name, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
-            // Writing to a string does not fail.
-            _ => drop(write!(name, "%{byte:02X}")),
-        }
-        name
-    })
-}
-
 /// Opens or makes the journal of a pipeline.
 pub(crate) fn open(
     pipeline: &str,
     specs: Vec<CursorSpec>,
     settings: DiskSettings,
 ) -> Result<(State, DiskSide, Recovered), OpenError> {
-    let (directory, lock) = lock(&settings, pipeline)?;
+    let (directory, lock) = directory::lock(&settings, pipeline)?;
     let source = Source {
         filesystem: settings.filesystem.clone(),
         directory,

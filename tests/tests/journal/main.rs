@@ -4,6 +4,7 @@
 
 mod process;
 mod refusals;
+mod starts;
 
 use std::path::Path;
 use std::sync::Arc;
