@@ -59,6 +59,7 @@ use crate::journal::Shared;
 use crate::state::{Released, State};
 use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
 pub use again::Again;
+pub use attendance::NotInOrder;
 pub(crate) use body::is_storable;
 pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
 use directory::LOCK_NAME;

@@ -43,6 +43,10 @@ const ADMISSION_WAIT: Duration = Duration::from_secs(5);
 /// How long a payload waits for room in the queues of a pipeline with `block_on_overflow`: as long as any client does.
 const BLOCKING_WAIT: Duration = Duration::from_secs(600);
 
+/// What a journal on disk has at least to be put in order for the next start, after whatever drained until the deadline: a footer, positions and a
+/// sync of each, which take milliseconds unless the disk is hardly able to answer.
+const JOURNAL_ENDS: Duration = Duration::from_secs(2);
+
 /// Requests under way at once to one destination, when `num_consumers` does not say.
 const DEFAULT_IN_FLIGHT: usize = 10;
 
@@ -460,8 +464,21 @@ impl Gateway {
         if tokio::time::timeout_at(end, drained).await.is_err() {
             aborts.iter().for_each(tokio::task::AbortHandle::abort);
         }
-        // Nothing, when all is well; whatever a delivery did not settle, however it ended, is told.
-        let left = self.journals.iter().map(Journal::abandon).sum();
+        // Nothing, when all is well; whatever a delivery did not settle, however it ended, is told. Side by side: none waits for another's disk.
+        let end = end.max(tokio::time::Instant::now() + JOURNAL_ENDS).into_std();
+        let ending: Vec<_> = (self.journals.into_iter())
+            .map(|journal| tokio::task::spawn_blocking(move || journal.abandon_by(end)))
+            .collect();
+        let mut left = 0;
+        for ended in ending {
+            match ended.await {
+                Ok(Ok(items)) => left += items,
+                Ok(Err(error)) => tracing::error!("{error}"),
+                Err(error) => {
+                    tracing::error!(%error, "ending a journal panicked; please report the panic message above")
+                }
+            }
+        }
         let lines = self.ledger.lines();
         let kept = lines.iter().map(|line| line.total.queued).sum();
         let _ = self.stop_pages.send(true);
