@@ -186,6 +186,9 @@ impl Gateway {
                 dead_letters,
             } = opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             pressure.journals.push(journal.clone());
+            if let Some(letters) = &dead_letters {
+                crate::ledger::export_dead_letters(journal.pipeline(), letters, &registry);
+            }
             let places = pipeline.exporters.iter().zip(cursors).zip(latencies);
             for (((id, cursor), latency), limits) in places.zip(limits) {
                 #[cfg(feature = "parquet")]
