@@ -28,6 +28,7 @@ mod inspect;
 mod kept;
 mod log;
 mod lost;
+mod next;
 #[cfg(test)]
 mod older;
 mod position;
@@ -56,8 +57,8 @@ use parking_lot::Mutex;
 use sluice_payload::{Encoding, Tenants};
 
 use crate::journal::Shared;
-use crate::state::{Released, State};
-use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
+use crate::state::State;
+use crate::{Clock, CursorSpec, Disk, File, Filesystem, Full, SystemClock};
 pub use again::Again;
 pub use attendance::NotInOrder;
 pub(crate) use body::is_storable;
@@ -66,13 +67,13 @@ use directory::LOCK_NAME;
 pub use directory::{OpenError, directory_of, escape};
 pub use export::{Stored, Which, export};
 pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
+pub(crate) use next::Next;
 pub(crate) use queue::Pending;
 use queue::Queue;
 use reader::{CursorReader, Reader, Source};
 pub use record::Refusal;
 pub use recovery::Recovered;
 pub use repair::{Repaired, repair};
-use spill::{Look, ReadFrom};
 pub(crate) use spill::{Place, Spill};
 use writer::{Trouble, Writer};
 
@@ -207,14 +208,6 @@ pub(crate) struct DiskSide {
     _lock: Box<dyn File>,
 }
 
-/// What a cursor gets when it asks.
-pub(crate) enum Next {
-    Ready(Entry),
-    Wait,
-    Retry,
-    Closed,
-}
-
 /// Opens or makes the journal of a pipeline.
 pub(crate) fn open(
     pipeline: &str,
@@ -302,67 +295,6 @@ impl DiskSide {
         until.is_none_or(|until| self.clock.now() >= until)
     }
 
-    /// The next payload for a cursor. `Wait` means: until [`Shared::readable`] says so.
-    pub fn next(&self, shared: &Arc<Shared>, index: usize) -> Next {
-        let mine = &self.readers[index];
-        if mine.filling.load(Ordering::Acquire) {
-            return Next::Wait;
-        }
-        let next = self.next_of(mine, shared, index);
-        mine.let_go_of_removed();
-        next
-    }
-
-    fn next_of(&self, mine: &CursorReader, shared: &Arc<Shared>, index: usize) -> Next {
-        let mut released = Released::new();
-        loop {
-            let from = match shared.state.lock().look(index, &mut released) {
-                Look::Ready(entry) => return Next::Ready(entry),
-                Look::Wait => return Next::Wait,
-                Look::Closed => return Next::Closed,
-                Look::Read(from) => from,
-            };
-            let mut reader = mine.reader.lock();
-            while let Some(record) = reader.ahead.pop_front() {
-                let mut state = shared.state.lock();
-                let handed = state.hand_out(index, &record.passing, &mut released);
-                if let Some(payload) = record.payload.filter(|_| handed) {
-                    return Next::Ready(Entry {
-                        seq: record.passing.seq,
-                        payload,
-                        full: state.is_full(index),
-                    });
-                }
-            }
-            if let Some(until) = reader.until.take() {
-                shared.state.lock().caught_up(index, until, &mut released);
-                continue;
-            }
-            if self.inline {
-                match reader.fill(&from) {
-                    Ok(()) => shared
-                        .state
-                        .lock()
-                        .found_damage(std::mem::take(&mut reader.damaged)),
-                    Err(_) => return Next::Retry,
-                }
-                continue;
-            }
-            drop(reader);
-            mine.filling.store(true, Ordering::Release);
-            let shared = shared.clone();
-            tokio::task::spawn_blocking(move || fill(&shared, index, &from));
-            return Next::Wait;
-        }
-    }
-
-    /// Readers let go of a segment that was removed, those that are reading when they are done.
-    pub fn let_go(&self, first: u64) {
-        for mine in &self.readers {
-            mine.let_go(first);
-        }
-    }
-
     /// What is free where its files are.
     pub fn free_bytes(&self) -> io::Result<u64> {
         self.filesystem.free_bytes(&self.directory)
@@ -387,25 +319,4 @@ impl Drop for DiskSide {
     fn drop(&mut self) {
         self.queue.stop();
     }
-}
-
-/// How long a reader waits before it tries again what failed.
-const READ_PAUSE: Duration = Duration::from_secs(1);
-
-fn fill(shared: &Shared, index: usize, from: &ReadFrom) {
-    let Some(disk) = &shared.disk else { return };
-    let mine = &disk.readers[index];
-    let (filled, damaged) = {
-        let mut reader = mine.reader.lock();
-        let filled = reader.fill(from);
-        (filled, std::mem::take(&mut reader.damaged))
-    };
-    mine.let_go_of_removed();
-    shared.state.lock().found_damage(damaged);
-    if let Err(error) = filled {
-        tracing::warn!(pipeline = shared.pipeline, %error, "the journal cannot be read; it is tried again");
-        std::thread::sleep(READ_PAUSE);
-    }
-    mine.filling.store(false, Ordering::Release);
-    shared.readable[index].notify_one();
 }
