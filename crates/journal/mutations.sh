@@ -27,4 +27,7 @@ plant "bodies are not checked" disk/scan.rs \
 plant "settled ranges are forgotten" disk/position.rs \
   'let ranges = &position.settled[..position.settled.len().min(room)];' \
   'let ranges = &position.settled[..0 * room];'
+plant "a segment that is settled in part counts as settled whole" disk/recovery/place.rs \
+  '_ => Settled::Part,' \
+  '_ => Settled::All,'
 exit "$missed"

@@ -21,12 +21,14 @@ mod corruption;
 #[cfg(test)]
 mod damage;
 mod dead_letter;
+mod directory;
 mod export;
 mod inspect;
 #[cfg(test)]
 mod kept;
 mod log;
 mod lost;
+mod next;
 #[cfg(test)]
 mod older;
 mod position;
@@ -46,42 +48,38 @@ mod spill;
 mod unreadable;
 mod writer;
 
-use std::fmt::Write;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluice_payload::{Encoding, Tenants};
 
 use crate::journal::Shared;
-use crate::state::{Released, State};
-use crate::{Clock, CursorSpec, Disk, Entry, File, Filesystem, Full, OpenMode, SystemClock};
+use crate::state::State;
+use crate::{Clock, CursorSpec, Disk, File, Filesystem, Full, SystemClock};
 pub use again::Again;
+pub use attendance::NotInOrder;
 pub(crate) use body::is_storable;
 pub use dead_letter::{DEAD_LETTER_BYTES, DeadLetters};
+use directory::LOCK_NAME;
+pub use directory::{OpenError, directory_of, escape};
 pub use export::{Stored, Which, export};
 pub use inspect::{InspectedCursor, InspectedSegment, Inspection, inspect, journals};
+pub(crate) use next::Next;
 pub(crate) use queue::Pending;
 use queue::Queue;
 use reader::{CursorReader, Reader, Source};
 pub use record::Refusal;
 pub use recovery::Recovered;
 pub use repair::{Repaired, repair};
-use spill::{Look, ReadFrom};
 pub(crate) use spill::{Place, Spill};
 use writer::{Trouble, Writer};
 
 /// A segment that has grown beyond this is sealed, and the next is begun: what is scanned after a crash, and what is freed at once.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
-
-/// The file that is locked for as long as a process has the journal open.
-const LOCK_NAME: &str = "LOCK";
-
-/// Between two attempts to get the lock of a directory.
-const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 /// When what is written is also synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,33 +150,6 @@ impl DiskSettings {
     }
 }
 
-/// A journal's directory cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// It is not there, and is not to be made.
-    #[error("the directory {} is not there; make it, or set create_directory: true", .0.display())]
-    NoDirectory(PathBuf),
-    /// Somebody else has it.
-    #[error("{} is in use by another process; stop it, or give each its own directory", .0.display())]
-    Locked(PathBuf),
-    /// A newer version wrote it.
-    #[error("{} was written in version {version} of the format, which this version of sluice does not read; use the newer sluice", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        version: u16,
-    },
-    /// It cannot be read or written.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// What.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-}
-
 /// A record of a version that this binary does not know.
 fn newer(version: u8) -> io::Error {
     let error = format!(
@@ -238,72 +209,13 @@ pub(crate) struct DiskSide {
     _lock: Box<dyn File>,
 }
 
-/// What a cursor gets when it asks.
-pub(crate) enum Next {
-    Ready(Entry),
-    Wait,
-    Retry,
-    Closed,
-}
-
-/// A directory for the journal of `pipeline`, locked.
-fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, Box<dyn File>), OpenError> {
-    let filesystem = &*settings.filesystem;
-    let given = &settings.directory;
-    let directory = directory_of(given, pipeline);
-    let failed = |error| OpenError::Io {
-        path: directory.clone(),
-        error,
-    };
-    if filesystem.size_bytes(given).is_err() && !settings.create_directory {
-        return Err(OpenError::NoDirectory(given.clone()));
-    }
-    filesystem.create_directories(&directory).map_err(failed)?;
-    // Names of directories survive a crash like those of files; where this is not allowed, they are older anyway.
-    let _ = filesystem.sync_directory(given);
-    let path = directory.join(LOCK_NAME);
-    let file = filesystem
-        .open(&path, OpenMode::Write)
-        .map_err(|error| OpenError::Io {
-            path: path.clone(),
-            error,
-        })?;
-    let asked = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok((directory, file)),
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(failed(error)),
-            Err(_) if asked.elapsed() >= settings.lock_timeout => return Err(OpenError::Locked(directory)),
-            Err(_) => std::thread::sleep(LOCK_RETRY),
-        }
-    }
-}
-
-/// The directory of a pipeline's journal, below the one that is configured. Files of other names in it are left alone: what
-/// belongs to this journal and no other may be kept there.
-pub fn directory_of(configured: &Path, pipeline: &str) -> PathBuf {
-    configured.join(format!("{}.journal", escape(pipeline)))
-}
-
-/// An id as the name of a file.
-pub fn escape(id: &str) -> String {
-    id.bytes().fold(String::new(), |mut name, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
-            // Writing to a string does not fail.
-            _ => drop(write!(name, "%{byte:02X}")),
-        }
-        name
-    })
-}
-
 /// Opens or makes the journal of a pipeline.
 pub(crate) fn open(
     pipeline: &str,
     specs: Vec<CursorSpec>,
     settings: DiskSettings,
 ) -> Result<(State, DiskSide, Recovered), OpenError> {
-    let (directory, lock) = lock(&settings, pipeline)?;
+    let (directory, lock) = directory::lock(&settings, pipeline)?;
     let source = Source {
         filesystem: settings.filesystem.clone(),
         directory,
@@ -392,67 +304,6 @@ impl DiskSide {
         until.is_none_or(|until| self.clock.now() >= until)
     }
 
-    /// The next payload for a cursor. `Wait` means: until [`Shared::readable`] says so.
-    pub fn next(&self, shared: &Arc<Shared>, index: usize) -> Next {
-        let mine = &self.readers[index];
-        if mine.filling.load(Ordering::Acquire) {
-            return Next::Wait;
-        }
-        let next = self.next_of(mine, shared, index);
-        mine.let_go_of_removed();
-        next
-    }
-
-    fn next_of(&self, mine: &CursorReader, shared: &Arc<Shared>, index: usize) -> Next {
-        let mut released = Released::new();
-        loop {
-            let from = match shared.state.lock().look(index, &mut released) {
-                Look::Ready(entry) => return Next::Ready(entry),
-                Look::Wait => return Next::Wait,
-                Look::Closed => return Next::Closed,
-                Look::Read(from) => from,
-            };
-            let mut reader = mine.reader.lock();
-            while let Some(record) = reader.ahead.pop_front() {
-                let mut state = shared.state.lock();
-                let handed = state.hand_out(index, &record.passing, &mut released);
-                if let Some(payload) = record.payload.filter(|_| handed) {
-                    return Next::Ready(Entry {
-                        seq: record.passing.seq,
-                        payload,
-                        full: state.is_full(index),
-                    });
-                }
-            }
-            if let Some(until) = reader.until.take() {
-                shared.state.lock().caught_up(index, until, &mut released);
-                continue;
-            }
-            if self.inline {
-                match reader.fill(&from) {
-                    Ok(()) => shared
-                        .state
-                        .lock()
-                        .found_damage(std::mem::take(&mut reader.damaged)),
-                    Err(_) => return Next::Retry,
-                }
-                continue;
-            }
-            drop(reader);
-            mine.filling.store(true, Ordering::Release);
-            let shared = shared.clone();
-            tokio::task::spawn_blocking(move || fill(&shared, index, &from));
-            return Next::Wait;
-        }
-    }
-
-    /// Readers let go of a segment that was removed, those that are reading when they are done.
-    pub fn let_go(&self, first: u64) {
-        for mine in &self.readers {
-            mine.let_go(first);
-        }
-    }
-
     /// What is free where its files are.
     pub fn free_bytes(&self) -> io::Result<u64> {
         self.filesystem.free_bytes(&self.directory)
@@ -477,25 +328,4 @@ impl Drop for DiskSide {
     fn drop(&mut self) {
         self.queue.stop();
     }
-}
-
-/// How long a reader waits before it tries again what failed.
-const READ_PAUSE: Duration = Duration::from_secs(1);
-
-fn fill(shared: &Shared, index: usize, from: &ReadFrom) {
-    let Some(disk) = &shared.disk else { return };
-    let mine = &disk.readers[index];
-    let (filled, damaged) = {
-        let mut reader = mine.reader.lock();
-        let filled = reader.fill(from);
-        (filled, std::mem::take(&mut reader.damaged))
-    };
-    mine.let_go_of_removed();
-    shared.state.lock().found_damage(damaged);
-    if let Err(error) = filled {
-        tracing::warn!(pipeline = shared.pipeline, %error, "the journal cannot be read; it is tried again");
-        std::thread::sleep(READ_PAUSE);
-    }
-    mine.filling.store(false, Ordering::Release);
-    shared.readable[index].notify_one();
 }

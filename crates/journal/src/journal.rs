@@ -15,8 +15,8 @@ use crate::cursor::Cursor;
 use crate::disk::{self, DiskSide, Pending};
 use crate::state::{Released, State};
 use crate::{
-    Confirm, Cost, CursorSpec, Depth, DiskReport, DiskSettings, Durability, Full, NotPersisted, OpenError,
-    Recovered, Strain,
+    Confirm, Cost, CursorSpec, Depth, DiskReport, DiskSettings, Durability, Full, NotInOrder, NotPersisted,
+    OpenError, Recovered, Strain,
 };
 
 /// What waits for an exporter that keeps up stays far below this: a few batches. It is still in the processor's cache when it
@@ -271,10 +271,11 @@ impl Journal {
                 durability,
                 done: Some(done),
             });
-            return Appended {
-                answer: Some(waiting),
-                wakes: (durability == Durability::Synced).then(|| self.clone()),
-            };
+            return Appended(Some(OnItsWay {
+                answer: waiting,
+                journal: self.clone(),
+                wakes: durability == Durability::Synced,
+            }));
         }
         let mut released = Released::new();
         {
@@ -283,10 +284,7 @@ impl Journal {
             state.append(payload, cost, confirm, &mut released);
         }
         self.0.wake_cursors();
-        Appended {
-            answer: None,
-            wakes: None,
-        }
+        Appended(None)
     }
 
     /// Bytes in memory that wait for the cursor that lags most.
@@ -332,12 +330,25 @@ impl Journal {
     }
 
     /// Gives up what is left, counted as `shutdown`; returns the items given up. A journal on disk gives up nothing: what
-    /// is left is there for the next process, for which it is put in order.
+    /// is left is there for the next process, for which it is put in order, however long the disk takes.
     pub fn abandon(&self) -> u64 {
+        // Without a limit there is no error.
+        self.end(None).unwrap_or_default()
+    }
+
+    /// The same, until `end` at the latest.
+    ///
+    /// # Errors
+    /// The disk did not answer until then. Somebody may be waiting for it for ever, on a thread that is left to itself.
+    pub fn abandon_by(&self, end: Instant) -> Result<u64, NotInOrder> {
+        self.end(Some(end))
+    }
+
+    fn end(&self, end: Option<Instant>) -> Result<u64, NotInOrder> {
         if let Some(disk) = &self.0.disk {
             self.close();
-            disk.finish(&self.0);
-            return 0;
+            disk.finish(&self.0, end)?;
+            return Ok(0);
         }
         let left = self
             .reports(Instant::now())
@@ -348,7 +359,7 @@ impl Journal {
         self.0.state.lock().abandon(&mut released);
         self.0.wake_cursors();
         self.0.room.notify_waiters();
-        left
+        Ok(left)
     }
 
     /// Waits until every cursor has settled everything.
@@ -389,20 +400,25 @@ impl Journal {
 /// A payload on its way into a journal.
 #[derive(Debug)]
 #[must_use = "on disk, it is not there before this says so"]
-pub struct Appended {
-    answer: Option<oneshot::Receiver<Result<(), NotPersisted>>>,
+pub struct Appended(Option<OnItsWay>);
+
+/// To a disk.
+#[derive(Debug)]
+struct OnItsWay {
+    answer: oneshot::Receiver<Result<(), NotPersisted>>,
+    journal: Journal,
     /// Whoever waits for the answer is woken by it anyway, and wakes the cursors in turn: from a thread of the runtime that costs next to
     /// nothing, from the writer's another wake-up of a core.
-    wakes: Option<Journal>,
+    wakes: bool,
 }
 
 impl Appended {
     /// What came of it, if that is known by now.
     #[cfg(test)]
     pub(crate) fn outcome(&mut self) -> Option<Result<(), NotPersisted>> {
-        match &mut self.answer {
+        match &mut self.0 {
             None => Some(Ok(())),
-            Some(waiting) => waiting.try_recv().ok(),
+            Some(on_its_way) => on_its_way.answer.try_recv().ok(),
         }
     }
 
@@ -419,13 +435,13 @@ impl Appended {
     /// # Errors
     /// As [`persisted`](Self::persisted).
     pub fn poll_persisted(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotPersisted>> {
-        let Some(answer) = &mut self.answer else {
+        let Some(on_its_way) = &mut self.0 else {
             return Poll::Ready(Ok(()));
         };
-        Pin::new(answer).poll(cx).map(|answer| {
+        Pin::new(&mut on_its_way.answer).poll(cx).map(|answer| {
             answer.unwrap_or_else(|_| {
                 Err(NotPersisted {
-                    pipeline: String::new(),
+                    pipeline: on_its_way.journal.pipeline().to_owned(),
                     reason: "the gateway, or the journal's writer, stopped".to_owned(),
                 })
             })
@@ -436,8 +452,8 @@ impl Appended {
 impl Drop for Appended {
     /// Also when the wait was given up: the answer may have been on its way.
     fn drop(&mut self) {
-        if let Some(journal) = &self.wakes {
-            journal.0.wake_cursors();
+        if let Some(on_its_way) = self.0.as_ref().filter(|on_its_way| on_its_way.wakes) {
+            on_its_way.journal.0.wake_cursors();
         }
     }
 }

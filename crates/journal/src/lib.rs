@@ -33,8 +33,8 @@ pub use confirm::{Confirm, Confirmed};
 pub use cursor::{Cursor, Entry};
 pub use disk::{
     Again, DEAD_LETTER_BYTES, DeadLetters, DiskReport, DiskSettings, Durability, InspectedCursor,
-    InspectedSegment, Inspection, NotPersisted, OpenError, Recovered, Refusal, Repaired, SEGMENT_BYTES,
-    Stored, SyncPolicy, Which, directory_of, escape, export, inspect, journals, repair,
+    InspectedSegment, Inspection, NotInOrder, NotPersisted, OpenError, Recovered, Refusal, Repaired,
+    SEGMENT_BYTES, Stored, SyncPolicy, Which, directory_of, escape, export, inspect, journals, repair,
 };
 pub use fs::{Disk, File, Filesystem, OpenMode};
 pub use journal::{Appended, CursorReport, EASED_BYTES, Journal, Space};

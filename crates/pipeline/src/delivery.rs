@@ -349,12 +349,12 @@ impl Delivery {
             match verdict {
                 Verdict::Delivered { rejected, message } => {
                     *self.delivered.lock() = Some(Instant::now());
-                    self.destination_accepted();
+                    self.destination_accepted(tracked.sources.len());
                     return self.settle_delivered(&tracked, rejected, message).await;
                 }
                 Verdict::InPart { refused, rejected } => {
                     *self.delivered.lock() = Some(Instant::now());
-                    self.destination_accepted();
+                    self.destination_accepted(tracked.sources.len());
                     return self.settle_in_part(&tracked, refused, rejected).await;
                 }
                 Verdict::Retry { after, reason } => {
@@ -400,7 +400,7 @@ impl Delivery {
                 }
                 Verdict::TooLarge { reason } => {
                     // An answer about this request alone: the destination works.
-                    self.destination_accepted();
+                    self.destination_accepted(0);
                     return self.halve_or_refuse(tracked, work, &reason).await;
                 }
                 Verdict::PayloadFault { reason } => {
@@ -433,7 +433,7 @@ impl Delivery {
                         return self.refused(&tracked, &reason).await;
                     }
                     search.line.refused();
-                    self.hold(probe, &format!("every payload is refused: {reason}"));
+                    self.hold(probe, &format!("most payloads are refused: {reason}"));
                 }
                 Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => {
                     self.note_failure(&mut tracked, &reason, None);
@@ -479,11 +479,12 @@ impl Delivery {
         self.settings.latency.record(now, now.saturating_sub(begun));
     }
 
-    fn destination_accepted(&self) {
+    /// It took so many payloads, or showed otherwise that it works.
+    fn destination_accepted(&self, payloads: usize) {
         let was_held = {
             let mut gate = self.gate.lock();
             let held = gate.is_held();
-            gate.accepted();
+            gate.accepted(payloads);
             held
         };
         if was_held {

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::refusals::Refusals;
+
 /// The first probe of a held destination comes after this long; an operator who mends a token
 /// should not wait much longer.
 pub const FIRST_PROBE: Duration = Duration::from_secs(5);
 
 /// Probes come no less often than this, however long the fault lasts.
 pub const MAX_PROBE_INTERVAL: Duration = Duration::from_secs(60);
-
-/// When more payloads than this are refused one after another, with none accepted in between, they are not bad
-/// payloads: the destination is at fault, and the rest of the backlog is held, not dropped.
-pub const MAX_PAYLOAD_FAULTS_IN_A_ROW: u32 = 8;
 
 /// What a sender may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +29,7 @@ pub(crate) enum Pass {
 #[derive(Debug)]
 pub(crate) struct Gate {
     held: Option<Held>,
-    payload_faults: u32,
+    refusals: Refusals,
     /// Given to those who wait.
     numbers: u64,
 }
@@ -67,7 +65,7 @@ impl Gate {
     pub fn new() -> Self {
         Self {
             held: None,
-            payload_faults: 0,
+            refusals: Refusals::default(),
             numbers: 0,
         }
     }
@@ -110,16 +108,19 @@ impl Gate {
         Pass::Probe
     }
 
-    /// The destination accepted something.
-    pub fn accepted(&mut self) {
+    /// The destination accepted so many payloads; none: what it said shows all the same that it works.
+    pub fn accepted(&mut self, payloads: usize) {
         self.held = None;
-        self.payload_faults = 0;
+        match payloads {
+            0 => self.refusals.works(),
+            some => self.refusals.took(some),
+        }
     }
 
     /// The destination refused a single payload. True when that is one too many to be the payload's fault.
     pub fn payload_refused(&mut self) -> bool {
-        self.payload_faults = self.payload_faults.saturating_add(1);
-        self.held.is_some() || self.payload_faults > MAX_PAYLOAD_FAULTS_IN_A_ROW
+        self.refusals.refused();
+        self.held.is_some() || self.refusals.are_too_many()
     }
 
     /// The destination is at fault: holds, or holds on for longer after a probe. True when it was open.
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(gate.pass(now, &mut line), Pass::Probe, "somebody else's");
         gate.probe_inconclusive(now);
         assert_eq!(gate.pass(now, &mut line), Pass::Wait(now + MAX_PROBE_INTERVAL));
-        gate.accepted();
+        gate.accepted(1);
         assert_eq!(gate.pass(now, &mut line), Pass::Open);
     }
 
@@ -261,7 +262,7 @@ mod tests {
             "only one probe"
         );
         assert_eq!(gate.pass(now, &mut line), Pass::Probe);
-        gate.accepted();
+        gate.accepted(1);
         assert_eq!(gate.pass(now, &mut line), Pass::Open);
         gate.hold(now, false);
         assert_eq!(gate.pass(now, &mut line), Pass::Wait(now + FIRST_PROBE));
@@ -269,21 +270,5 @@ mod tests {
         assert_eq!(gate.pass(now, &mut line), Pass::Probe);
         gate.hold(now, true);
         assert!(matches!(gate.pass(now, &mut line), Pass::Wait(_)), "it has ended");
-    }
-
-    /// Scenario: payload after payload is refused.
-    /// Guarantees: a few are taken for bad payloads, then the destination is to blame; one success
-    /// in between starts the count anew.
-    #[test]
-    fn a_row_of_payload_faults_is_an_endpoint_fault() {
-        let mut gate = Gate::new();
-        for _ in 0..MAX_PAYLOAD_FAULTS_IN_A_ROW {
-            assert!(!gate.payload_refused());
-        }
-        gate.accepted();
-        for _ in 0..MAX_PAYLOAD_FAULTS_IN_A_ROW {
-            assert!(!gate.payload_refused());
-        }
-        assert!(gate.payload_refused());
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use sluice_wire::stable_hash;
 use tokio::time::Instant;
 
-use crate::gate::MAX_PAYLOAD_FAULTS_IN_A_ROW;
+use crate::refusals::Refusals;
 pub(crate) use owner::{Candidate, owner};
 
 /// Failures in between which there is no success make an endpoint leave when they last this long: longer than a restart of a process,
@@ -56,8 +56,8 @@ struct Member<T> {
     came_back: Option<(Instant, Duration)>,
     /// The last it said is that it refuses everything.
     refuses: bool,
-    /// Payloads it refused for good, with nothing taken in between.
-    payload_faults: u32,
+    /// What it made of single payloads.
+    refusals: Refusals,
 }
 
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl<T: Clone> Ring<T> {
                     out: None,
                     came_back: None,
                     refuses: false,
-                    payload_faults: 0,
+                    refusals: Refusals::default(),
                 });
                 self.next_id += 1;
             }
@@ -243,7 +243,7 @@ impl<T: Clone> Ring<T> {
         member.failing_since = None;
         member.answered_at = Some(now);
         member.refuses = false;
-        member.payload_faults = 0;
+        member.refusals.works();
         let out = member.out.take();
         if let Some(out) = &out {
             member.came_back = Some((now, out.rest));
@@ -251,10 +251,11 @@ impl<T: Clone> Ring<T> {
         out.is_some()
     }
 
-    /// The endpoint took a batch, or a part of it.
-    pub fn took(&mut self, id: u64, now: Instant) {
+    /// The endpoint took a batch of so many payloads, or a part of it.
+    pub fn took(&mut self, id: u64, payloads: usize, now: Instant) {
         if let Some(member) = self.member(id) {
             member.took_at = Some(now);
+            member.refusals.took(payloads);
         }
     }
 
@@ -271,7 +272,7 @@ impl<T: Clone> Ring<T> {
         };
         member.failing_since = None;
         member.answered_at = Some(now);
-        member.refuses &= member.payload_faults > MAX_PAYLOAD_FAULTS_IN_A_ROW;
+        member.refuses &= member.refusals.are_too_many();
         true
     }
 
@@ -281,8 +282,10 @@ impl<T: Clone> Ring<T> {
         let Some(member) = self.member(id) else {
             return false;
         };
-        member.payload_faults = member.payload_faults.saturating_add(u32::from(new));
-        member.payload_faults > MAX_PAYLOAD_FAULTS_IN_A_ROW
+        if new {
+            member.refusals.refused();
+        }
+        member.refusals.are_too_many()
     }
 
     /// The last the endpoint said is that it refuses everything.

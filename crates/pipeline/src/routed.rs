@@ -377,7 +377,7 @@ impl Owner for Endpoint {
             let begun = Instant::now();
             tokio::select! {
                 biased;
-                verdict = self.exporter.export(batch) => self.settle(verdict, begun),
+                verdict = self.exporter.export(batch) => self.settle(verdict, batch.parts.len(), begun),
                 () = self.hangs() => Sent::Moved,
             }
         })
@@ -402,8 +402,8 @@ impl Endpoint {
         }
     }
 
-    /// What an answer says about the endpoint, and what follows for the piece, which was sent at `begun`.
-    fn settle(&self, verdict: Verdict, begun: Instant) -> Sent {
+    /// What an answer says about the endpoint, and what follows for the piece of so many payloads, which was sent at `begun`.
+    fn settle(&self, verdict: Verdict, payloads: usize, begun: Instant) -> Sent {
         let mut ring = self.endpoints.ring.lock();
         let now = Instant::now();
         let (refuses, after, reason) = match &verdict {
@@ -418,7 +418,7 @@ impl Endpoint {
             }
             Verdict::Delivered { .. } | Verdict::InPart { .. } | Verdict::TooLarge { .. } => {
                 if !matches!(verdict, Verdict::TooLarge { .. }) {
-                    ring.took(self.id, now);
+                    ring.took(self.id, payloads, now);
                 }
                 if ring.works(self.id, now) {
                     self.endpoints.count(&ring);

@@ -43,6 +43,10 @@ const ADMISSION_WAIT: Duration = Duration::from_secs(5);
 /// How long a payload waits for room in the queues of a pipeline with `block_on_overflow`: as long as any client does.
 const BLOCKING_WAIT: Duration = Duration::from_secs(600);
 
+/// What a journal on disk has at least to be put in order for the next start, after whatever drained until the deadline: a footer, positions and a
+/// sync of each, which take milliseconds unless the disk is hardly able to answer.
+const JOURNAL_ENDS: Duration = Duration::from_secs(2);
+
 /// Requests under way at once to one destination, when `num_consumers` does not say.
 const DEFAULT_IN_FLIGHT: usize = 10;
 
@@ -182,6 +186,9 @@ impl Gateway {
                 dead_letters,
             } = opened.map_err(|cause| StartError::new(format_args!("pipeline {}", pipeline.id), cause))?;
             pressure.journals.push(journal.clone());
+            if let Some(letters) = &dead_letters {
+                crate::ledger::export_dead_letters(journal.pipeline(), letters, &registry);
+            }
             let places = pipeline.exporters.iter().zip(cursors).zip(latencies);
             for (((id, cursor), latency), limits) in places.zip(limits) {
                 #[cfg(feature = "parquet")]
@@ -216,16 +223,6 @@ impl Gateway {
                 );
                 deliveries.push(tokio::spawn(task));
             }
-            let ack = match pipeline.ack {
-                Ack::Accepted => AckLevel::Accepted,
-                Ack::Persisted => AckLevel::Persisted,
-                Ack::Delivered => AckLevel::Delivered,
-            };
-            let queue_of = |id| settings.exporters.get(id).and_then(settings::Exporter::queue);
-            let blocking = pipeline
-                .exporters
-                .iter()
-                .any(|id| queue_of(id).is_some_and(|queue| queue.block_on_overflow));
             let passing_through = (pipeline.exporters.iter())
                 .filter_map(|id| {
                     built
@@ -239,14 +236,13 @@ impl Gateway {
                     .get(id)
                     .is_some_and(|exporter| exporter.takes(WireFormat::RemoteWrite1))
             });
-            let block_for = if blocking { BLOCKING_WAIT } else { Duration::ZERO };
             routes.push((
                 pipeline,
                 Route {
                     journal,
-                    ack,
+                    ack: ack_level(pipeline.ack),
                     passing_through,
-                    block_for,
+                    block_for: block_for(settings, pipeline),
                     straight,
                 },
             ));
@@ -471,8 +467,21 @@ impl Gateway {
         if tokio::time::timeout_at(end, drained).await.is_err() {
             aborts.iter().for_each(tokio::task::AbortHandle::abort);
         }
-        // Nothing, when all is well; whatever a delivery did not settle, however it ended, is told.
-        let left = self.journals.iter().map(Journal::abandon).sum();
+        // Nothing, when all is well; whatever a delivery did not settle, however it ended, is told. Side by side: none waits for another's disk.
+        let end = end.max(tokio::time::Instant::now() + JOURNAL_ENDS).into_std();
+        let ending: Vec<_> = (self.journals.into_iter())
+            .map(|journal| tokio::task::spawn_blocking(move || journal.abandon_by(end)))
+            .collect();
+        let mut left = 0;
+        for ended in ending {
+            match ended.await {
+                Ok(Ok(items)) => left += items,
+                Ok(Err(error)) => tracing::error!("{error}"),
+                Err(error) => {
+                    tracing::error!(%error, "ending a journal panicked; please report the panic message above")
+                }
+            }
+        }
         let lines = self.ledger.lines();
         let kept = lines.iter().map(|line| line.total.queued).sum();
         let _ = self.stop_pages.send(true);
@@ -484,6 +493,24 @@ impl Gateway {
 fn give_back_contexts() {
     sluice_client::give_back_contexts();
     sluice_server::give_back_contexts();
+}
+
+fn ack_level(ack: Ack) -> AckLevel {
+    match ack {
+        Ack::Accepted => AckLevel::Accepted,
+        Ack::Persisted => AckLevel::Persisted,
+        Ack::Delivered => AckLevel::Delivered,
+    }
+}
+
+/// How long a payload waits for room in a pipeline's queues beyond its own patience.
+fn block_for(settings: &Settings, pipeline: &Pipeline) -> Duration {
+    let queue_of = |id| settings.exporters.get(id).and_then(settings::Exporter::queue);
+    let mut queues = pipeline.exporters.iter().filter_map(queue_of);
+    match queues.any(|queue| queue.block_on_overflow) {
+        true => BLOCKING_WAIT,
+        false => Duration::ZERO,
+    }
 }
 
 fn cursor_spec(settings: &Settings, pipeline: &Pipeline, id: &ComponentId, budget: &Budget) -> CursorSpec {

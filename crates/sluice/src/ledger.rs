@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::Serialize;
-use sluice_journal::Journal;
+use sluice_journal::{DeadLetters, Journal};
 use sluice_payload::{Signal, Tenants};
 use sluice_telemetry::{Account, DropReason, Registry, Sample};
 
@@ -85,6 +85,19 @@ impl Ledger {
             }
         });
     }
+}
+
+/// Adds what becomes of a pipeline's dead letters to the metrics.
+pub(crate) fn export_dead_letters(pipeline: &str, letters: &DeadLetters, registry: &Registry) {
+    let (pipeline, letters) = (pipeline.to_owned(), letters.clone());
+    registry.collect_with(move |out| {
+        out.push(Sample {
+            name: "sluice_dead_letters_removed_items_total",
+            help: "Items of dead letters that were removed, the oldest first, because there were more than are kept.",
+            labels: vec![("pipeline", pipeline.clone())],
+            value: letters.removed_items() as f64,
+        });
+    });
 }
 
 fn disk_samples(journal: &Journal, out: &mut Vec<Sample>) {

@@ -5,6 +5,7 @@
 mod laggards;
 mod process;
 mod refusals;
+mod starts;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -99,6 +100,9 @@ async fn a_dead_letter_is_kept_and_sent_again() {
     gateway.settled().await;
     let account = gateway.account("otlphttp/sink").await;
     assert_eq!(account.dropped.get("dead_letter"), Some(&ITEMS), "{account:?}");
+    let metrics = gateway.metrics().await;
+    let removed = "sluice_dead_letters_removed_items_total{pipeline=\"logs\"} 0";
+    assert!(metrics.text().contains(removed), "{}", metrics.text());
     let bad = sent.remove(7);
     sink.wait_for_same(Kind::Logs, &sent).await;
 

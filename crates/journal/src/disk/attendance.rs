@@ -1,9 +1,12 @@
 //! The thread that writes, and what a journal says when that thread hangs or has ended.
 
+use std::convert::Infallible;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,12 +25,27 @@ const ENDED: &str =
 /// What the writer is at.
 #[derive(Debug, Default)]
 pub(super) struct Attendance {
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Thread>>,
     /// Since when it is at the turn that it is at.
     busy_since: Mutex<Option<Instant>>,
     /// It panicked. What it left half done is as after a crash, so nothing is written any more: the next start looks.
     has_ended: AtomicBool,
 }
+
+#[derive(Debug)]
+struct Thread {
+    handle: JoinHandle<()>,
+    /// Disconnected when it ends.
+    ends: Receiver<Infallible>,
+}
+
+/// A journal could not be put in order, because its disk did not answer in time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the disk under {} does not answer, and is not waited for any longer: what was acknowledged as persisted is there, and the next start \
+     looks through the last segment; check the disk", .0.display()
+)]
+pub struct NotInOrder(PathBuf);
 
 impl DiskSide {
     /// Starts the thread that writes.
@@ -38,7 +56,9 @@ impl DiskSide {
         let sleeps = self.writer.lock().sleeps();
         let (queue, shared) = (self.queue.clone(), Arc::downgrade(shared));
         let name = "sluice-journal".to_owned();
-        let thread = std::thread::Builder::new().name(name).spawn(move || {
+        let (tells, ends) = mpsc::channel();
+        let handle = std::thread::Builder::new().name(name).spawn(move || {
+            let _tells = tells;
             while let Some(group) = queue.wait(sleeps) {
                 let Some(shared) = shared.upgrade() else { return };
                 let Some(disk) = &shared.disk else { return };
@@ -54,8 +74,15 @@ impl DiskSide {
                     std::thread::sleep(until.saturating_duration_since(disk.clock.now()));
                 }
             }
+            // Nobody may be there any more to put it in order for.
+            let Some(shared) = shared.upgrade() else { return };
+            if let Some(disk) = &shared.disk
+                && !disk.has_ended()
+            {
+                disk.writer.lock().finish(&shared);
+            }
         })?;
-        *self.attendance.thread.lock() = Some(thread);
+        *self.attendance.thread.lock() = Some(Thread { handle, ends });
         Ok(())
     }
 
@@ -93,20 +120,29 @@ impl DiskSide {
         (took >= STALLED).then(|| format!("the disk has not answered for {} s", took.as_secs()))
     }
 
-    /// Ends the writer, and leaves everything as the next process likes it best.
-    pub fn finish(&self, shared: &Shared) {
+    /// Ends the writer, and leaves everything as the next process likes it best; by `end`, if the disk answers until then.
+    pub fn finish(&self, shared: &Shared, end: Option<Instant>) -> Result<(), NotInOrder> {
         self.queue.stop();
-        if let Some(thread) = self.attendance.thread.lock().take()
-            && thread.join().is_err()
+        if self.inline {
+            self.writer.lock().finish(shared);
+            return Ok(());
+        }
+        let Some(Thread { handle, ends }) = self.attendance.thread.lock().take() else {
+            return Ok(());
+        };
+        if let Some(end) = end
+            && ends.recv_timeout(end.saturating_duration_since(Instant::now()))
+                == Err(RecvTimeoutError::Timeout)
         {
+            return Err(NotInOrder(self.directory.clone()));
+        }
+        if handle.join().is_err() {
             tracing::error!(
                 pipeline = shared.pipeline,
                 "the journal's thread panicked; please report the panic message above"
             );
         }
-        if !self.has_ended() {
-            self.writer.lock().finish(shared);
-        }
+        Ok(())
     }
 }
 

@@ -15,7 +15,7 @@ use sluice_telemetry::DropReason;
 use super::segment::SegmentId;
 use super::*;
 use crate::testing::{ManualClock, Random, SimulatedDisk};
-use crate::{CursorSpec, Journal, Limits, OnFull, Settled};
+use crate::{CursorSpec, Entry, Journal, Limits, OnFull, OpenMode, Settled};
 
 /// Corruptions of a run in CI.
 const CORRUPTIONS: u64 = 300;

@@ -8,7 +8,7 @@ use super::corruption::{DIRECTORY, append, open_with, read, settle};
 use super::segment::{HEADER_BYTES, SegmentId};
 use super::*;
 use crate::testing::SimulatedDisk;
-use crate::{CursorSpec, Journal, Limits, OnFull};
+use crate::{CursorSpec, Journal, Limits, OnFull, OpenMode};
 
 /// An exporter; one with a limit is cut loose beyond it.
 fn spec(exporter: &str, requests: Option<u64>) -> CursorSpec {

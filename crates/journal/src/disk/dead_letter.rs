@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use sluice_payload::Payload;
@@ -32,7 +33,13 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// Where the dead letters of one pipeline are kept. Cloning shares it.
 #[derive(Clone)]
-pub struct DeadLetters(Arc<Mutex<Letters>>);
+pub struct DeadLetters(Arc<Shared>);
+
+struct Shared {
+    letters: Mutex<Letters>,
+    /// Beside the lock, which is held while the disk works.
+    removed_items: AtomicU64,
+}
 
 struct Letters {
     source: Source,
@@ -47,8 +54,15 @@ struct Open {
     codec: Codec,
     /// What the segment being written holds.
     contents: Contents,
-    /// The others, the oldest first, and the bytes of their files.
-    before: VecDeque<(SegmentId, u64)>,
+    /// The others, the oldest first.
+    before: VecDeque<Before>,
+}
+
+/// A segment that nothing is written to any more.
+struct Before {
+    id: SegmentId,
+    size_bytes: u64,
+    items: u64,
 }
 
 impl std::fmt::Debug for DeadLetters {
@@ -60,7 +74,7 @@ impl std::fmt::Debug for DeadLetters {
 impl DeadLetters {
     /// Beside the journal of `pipeline`, which this process has open; nothing is made or read yet.
     pub fn new(pipeline: &str, settings: &DiskSettings) -> Self {
-        Self(Arc::new(Mutex::new(Letters {
+        let letters = Letters {
             source: Source {
                 filesystem: settings.filesystem.clone(),
                 directory: settings
@@ -74,12 +88,21 @@ impl DeadLetters {
             most_bytes: DEAD_LETTER_BYTES,
             segment_bytes: SEGMENT_BYTES,
             open: None,
-        })))
+        };
+        Self(Arc::new(Shared {
+            letters: Mutex::new(letters),
+            removed_items: AtomicU64::new(0),
+        }))
     }
 
     /// Where they are.
     pub fn directory(&self) -> PathBuf {
-        self.0.lock().source.directory.clone()
+        self.0.letters.lock().source.directory.clone()
+    }
+
+    /// Items of letters that were removed since the start, because there were more than [are kept](DEAD_LETTER_BYTES).
+    pub fn removed_items(&self) -> u64 {
+        self.0.removed_items.load(Ordering::Relaxed)
     }
 
     /// Keeps a payload, and returns when it is synced: it blocks.
@@ -87,7 +110,7 @@ impl DeadLetters {
     /// # Errors
     /// It is not kept, because the directory cannot be read or written.
     pub fn keep(&self, payload: &Payload, refusal: &Refusal) -> io::Result<()> {
-        let letters = &mut *self.0.lock();
+        let letters = &mut *self.0.letters.lock();
         let mut open = match letters.open.take() {
             Some(open) => open,
             None => letters.look()?,
@@ -96,7 +119,8 @@ impl DeadLetters {
         if open.log.is_full() || open.log.active.is_none() {
             open.end_segment();
         }
-        open.push_out(&letters.source, letters.most_bytes);
+        let removed_items = open.push_out(&letters.source, letters.most_bytes);
+        self.0.removed_items.fetch_add(removed_items, Ordering::Relaxed);
         letters.open = Some(open);
         kept
     }
@@ -110,9 +134,13 @@ impl Letters {
             source.filesystem.sync_directory(parent)?;
         }
         let found = look_through(source).map_err(io::Error::other)?;
-        let before = found.segments.values();
+        let before = found.segments.values().map(|segment| Before {
+            id: segment.id,
+            size_bytes: segment.size_bytes,
+            items: items(&segment.contents),
+        });
         Ok(Open {
-            before: before.map(|segment| (segment.id, segment.size_bytes)).collect(),
+            before: before.collect(),
             log: Log::new(
                 source.clone(),
                 Numbers {
@@ -161,28 +189,43 @@ impl Open {
         let (id, size_bytes) = (active.id, active.offset);
         // Without a footer it is scanned another time.
         let size_bytes = self.log.seal(&contents, true).unwrap_or(size_bytes);
-        self.before.push_back((id, size_bytes));
+        let items = items(&contents);
+        self.before.push_back(Before {
+            id,
+            size_bytes,
+            items,
+        });
     }
 
-    fn push_out(&mut self, source: &Source, most_bytes: u64) {
+    /// Returns how many items go.
+    fn push_out(&mut self, source: &Source, most_bytes: u64) -> u64 {
         let active = self.log.active.as_ref().map_or(0, |active| active.offset);
-        let mut bytes = active + self.before.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let mut bytes = active + self.before.iter().map(|before| before.size_bytes).sum::<u64>();
+        let mut removed_items = 0;
         while bytes > most_bytes
-            && let Some((oldest, size_bytes)) = self.before.pop_front()
+            && let Some(oldest) = self.before.pop_front()
         {
-            bytes -= size_bytes;
-            let path = self.log.path(oldest);
+            bytes -= oldest.size_bytes;
+            let path = self.log.path(oldest.id);
             match source.filesystem.remove(&path) {
-                Ok(()) => tracing::warn!(
-                    path = %path.display(), most_bytes,
-                    "the oldest dead letters were removed: there are more than are kept"
-                ),
+                Ok(()) => {
+                    removed_items += oldest.items;
+                    tracing::warn!(
+                        path = %path.display(), most_bytes, items = oldest.items,
+                        "the oldest dead letters were removed: there are more than are kept"
+                    );
+                }
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "dead letters could not be removed")
                 }
             }
         }
+        removed_items
     }
+}
+
+fn items(contents: &Contents) -> u64 {
+    contents.tally.iter().map(|(_, cost)| cost.items).sum()
 }
 
 #[cfg(test)]
@@ -206,7 +249,7 @@ mod tests {
         };
         let letters = DeadLetters::new("logs/1", &settings);
         {
-            let mut inside = letters.0.lock();
+            let mut inside = letters.0.letters.lock();
             inside.segment_bytes = 600;
             inside.most_bytes = 3000;
         }
@@ -238,7 +281,7 @@ mod tests {
 
     /// Scenario: letters come; one meets a disk that fails; the machine crashes; more come than are kept.
     /// Guarantees: what was kept is there after the crash, with its reason, what failed is told and not there, and the
-    /// oldest go first.
+    /// oldest go first, and are counted, those of the process before as well.
     #[test]
     fn letters_are_kept_with_their_reason_until_there_are_too_many() {
         let disk = SimulatedDisk::default();
@@ -273,5 +316,7 @@ mod tests {
         let found = read(&disk);
         assert_eq!(found.last().unwrap().body, "more 49");
         assert!((10..40).contains(&found.len()), "{}", found.len());
+        let removed = 2 + 50 - found.len() as u64;
+        assert_eq!(again.removed_items(), 2 * removed);
     }
 }

@@ -1,11 +1,13 @@
 //! Opening a directory: what is in it, and where every exporter is.
 //!
 //! Nothing but footers is written, so doing it again finds the same. Segments with a footer are not read, but for those
-//! that an exporter stands in the middle of.
+//! of which an exporter has settled a part and not the rest: how long a start takes does not depend on how much waits, nor on how much
+//! is settled behind what is tried for ever.
+
+mod place;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,8 +18,8 @@ use super::position::{Position, PositionFile};
 use super::reader::{Source, cost};
 use super::record::{self, Header};
 use super::scan::{Found, Scan};
-use super::segment::{Beginning, Contents, HEADER_BYTES, SegmentId, Tally, tenant_id};
-use super::spill::{Lag, Place, Segment, Spill};
+use super::segment::{Beginning, Contents, HEADER_BYTES, SegmentId, tenant_id};
+use super::spill::{Segment, Spill};
 use super::unreadable::Unreadable;
 use super::{OpenError, escape};
 use crate::state::State;
@@ -111,7 +113,7 @@ pub(crate) fn recover(
         mut missing,
         ..
     } = found;
-    let lags = place(source, state, &mut segments, &positions, &mut missing).map_err(failed)?;
+    let lags = place::place(source, state, &mut segments, &positions, &mut missing).map_err(failed)?;
     report.damaged = (segments.values())
         .map(|segment| segment.unreadable.count())
         .sum();
@@ -386,105 +388,5 @@ fn scan(
     Ok(scanned)
 }
 
-/// Takes what each cursor has not settled into its account, and finds its place.
-fn place(
-    source: &Source,
-    state: &mut State,
-    segments: &mut BTreeMap<u64, Segment>,
-    positions: &[Position],
-    missing: &mut Missing,
-) -> io::Result<Vec<Lag>> {
-    let mut lags: Vec<Lag> = (positions.iter())
-        .map(|position| Lag {
-            place: Place {
-                segment: state.end,
-                offset: HEADER_BYTES,
-            },
-            settled_before: position.settled.iter().cloned().collect(),
-            moved: true,
-            ..Lag::default()
-        })
-        .collect();
-    for segment in segments.values_mut() {
-        let first = segment.id.first;
-        let records = match positions.iter().any(|position| stands_in(position, segment)) {
-            true => read_through(source, segment, missing)?,
-            false => Vec::new(),
-        };
-        for (index, position) in positions.iter().enumerate() {
-            if segment.contents.is_empty() || segment.contents.last < position.floor {
-                continue;
-            }
-            let lag = &mut lags[index];
-            let is_first = lag.place.segment == state.end;
-            if is_first {
-                lag.place.segment = first;
-            }
-            let mut waiting = Tally::default();
-            if stands_in(position, segment) {
-                for (header, offset) in &records {
-                    let tenant = tenant_id(&source.tenants, &header.tenant);
-                    if !position.is_settled(header.seq) {
-                        waiting.add(tenant, cost(header));
-                    }
-                    if header.seq < position.floor && is_first {
-                        lag.passed.add(tenant, cost(header));
-                        lag.place.offset = *offset;
-                    } else if position.is_settled(header.seq) {
-                        lag.found_settled.insert(header.seq, (tenant, cost(header)));
-                    }
-                }
-            } else {
-                waiting = segment.contents.tally.clone();
-            }
-            let cursor = &mut state.cursors[index];
-            for (tenant, cost) in waiting.iter() {
-                cursor.backlog.add(cost);
-                let account = cursor.account(tenant);
-                account.recovered += cost.items;
-                account.queued += cost.items;
-            }
-        }
-    }
-    for (index, position) in positions.iter().enumerate() {
-        state.cursors[index].next = position.floor.min(state.end);
-    }
-    Ok(lags)
-}
-
-/// Whether an exporter has settled a part of a segment.
-fn stands_in(position: &Position, segment: &Segment) -> bool {
-    let (first, last) = (segment.id.first, segment.contents.last);
-    // The first record has the number behind the segment's own: who stands before it has settled nothing here.
-    let floor = first + 1 < position.floor && position.floor <= last;
-    floor || (position.settled.iter()).any(|range: &Range<u64>| range.start <= last && first < range.end)
-}
-
-/// The records of a segment, which from now on holds no others.
-fn read_through(
-    source: &Source,
-    segment: &mut Segment,
-    missing: &mut Missing,
-) -> io::Result<Vec<(Header, u64)>> {
-    let path = source.directory.join(segment.id.file_name());
-    let file = source.filesystem.open(&path, OpenMode::Read)?;
-    let Ok(scanned) = scan(source, file.into(), segment.id, segment.end, true, true) else {
-        return Ok(Vec::new());
-    };
-    if scanned.contents.tally != segment.contents.tally {
-        // What is missing was settled by some, or it was not: nobody knows.
-        let found = match scanned.contents.is_empty() {
-            true => segment.id.first,
-            false => scanned.contents.last,
-        };
-        missing.extend(scanned.missing);
-        missing.add(found + 1..segment.contents.last + 1);
-        segment.contents.tally = scanned.contents.tally;
-        segment.damaged = true;
-        segment.unreadable.extend(match scanned.damaged.is_empty() {
-            true => vec![scanned.end],
-            false => scanned.damaged,
-        });
-    }
-    Ok(scanned.records)
-}
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use super::scan::{Found, Scan};
 use super::segment::{HEADER_BYTES, SegmentId};
 use super::*;
 use crate::testing::{Fault, ManualClock, Operation, Random, SimulatedDisk, for_seeds};
-use crate::{Appended, CursorSpec, Journal, Limits, OnFull, Settled};
+use crate::{Appended, CursorSpec, Entry, Journal, Limits, OnFull, OpenMode, Settled};
 
 /// Seeds of a run in CI: half a minute in a build for tests.
 const SEEDS: u64 = 2000;

@@ -63,6 +63,8 @@ pub(crate) struct Lag {
     pub settled_before: VecDeque<Range<u64>>,
     /// Those of them that were there at the start, and were not passed yet: what they are when they cannot be read any more.
     pub found_settled: BTreeMap<u64, (TenantId, Cost)>,
+    /// Segments of which an earlier process settled all. Nobody has read them, and nobody will for this cursor.
+    pub settled_segments: BTreeSet<u64>,
     /// Its position has changed since it was last written.
     pub moved: bool,
 }
@@ -127,6 +129,16 @@ const SEGMENTS_AHEAD: usize = 8;
 /// A cursor with so many times in front of it what may be kept in memory reads from the disk for a while yet: what comes now would be
 /// dropped again before it is there.
 const FAR_BEHIND: u64 = 4;
+
+impl Spill {
+    /// Segments in which there may be something for a cursor, from its place on.
+    fn ahead_of(&self, index: usize) -> impl Iterator<Item = &Segment> {
+        let lag = &self.lags[index];
+        let ahead = self.segments.range(lag.place.segment..);
+        let ahead = ahead.filter(|(first, _)| !lag.settled_segments.contains(first));
+        ahead.map(|(_, segment)| segment)
+    }
+}
 
 impl State {
     /// The disk side of a state that has one.
@@ -252,13 +264,10 @@ impl State {
         let (next, end) = (self.cursors[index].next, self.end);
         let spill = self.spilled();
         let place = spill.lags[index].place;
-        let mut rest = spill.segments.range(place.segment..);
-        let segments: Vec<_> = rest
-            .by_ref()
-            .take(SEGMENTS_AHEAD)
-            .map(|(_, of)| (of.id, of.end))
-            .collect();
-        let until = rest.next().map_or(end, |(first, _)| *first);
+        let mut rest = spill.ahead_of(index);
+        let ahead = rest.by_ref().take(SEGMENTS_AHEAD);
+        let segments: Vec<_> = ahead.map(|segment| (segment.id, segment.end)).collect();
+        let until = rest.next().map_or(end, |segment| segment.id.first);
         ReadFrom {
             place,
             next,
@@ -310,13 +319,7 @@ impl State {
         if let Some(slot) = self.slots.get(&next) {
             return Some(now.saturating_duration_since(slot.received_at));
         }
-        let segment = self
-            .spill
-            .as_deref()?
-            .segments
-            .range(lag.place.segment..)
-            .next()?
-            .1;
+        let segment = self.spill.as_deref()?.ahead_of(index).next()?;
         wall.duration_since(time(segment.contents.oldest_nanos)).ok()
     }
 }

@@ -85,6 +85,7 @@ struct State {
     faults: Vec<(Operation, Fault, usize)>,
     /// Operations until the machine stops; nothing works from then on until the crash.
     until_stop: Option<u64>,
+    read_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +126,7 @@ impl Default for SimulatedDisk {
             read_only: false,
             faults: Vec::new(),
             until_stop: None,
+            read_bytes: 0,
         })))
     }
 }
@@ -281,6 +283,11 @@ impl SimulatedDisk {
             other.next_id = state.next_id;
         }
         copy
+    }
+
+    /// Bytes that were read from its files.
+    pub fn read_bytes(&self) -> u64 {
+        self.0.lock().read_bytes
     }
 
     /// The content of a file as a reader sees it now.
@@ -503,6 +510,7 @@ impl File for SimulatedFile {
             let rest = inode.content.get(offset as usize..).unwrap_or_default();
             let count = rest.len().min(buffer.len());
             buffer[..count].copy_from_slice(&rest[..count]);
+            state.read_bytes += count as u64;
             Ok(count)
         })
     }

@@ -16,6 +16,7 @@ use super::*;
 use crate::{Batch, Export, Refused};
 
 mod in_order;
+mod refusals;
 mod turns;
 
 /// Answers by script, then by rule; remembers the sequence of item counts it was sent.
@@ -286,7 +287,7 @@ async fn refusing_everything_is_an_endpoint_fault() {
     let payloads: Vec<_> = (0..100).map(|n| (1, n)).collect();
     let (_, report) = run(&payloads, vec![], rule, steady()).await;
     let dropped = report.total().dropped[DropReason::PayloadFault as usize];
-    let at_once = u64::from(crate::gate::MAX_PAYLOAD_FAULTS_IN_A_ROW);
+    let at_once = u64::from(crate::MAX_PAYLOAD_FAULTS_IN_A_ROW);
     assert!(
         (at_once..=at_once + 1).contains(&dropped),
         "{dropped} dropped in a minute"

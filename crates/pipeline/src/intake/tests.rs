@@ -280,3 +280,108 @@ async fn a_light_tenant_is_not_held_back() {
     assert!(take(payload(1, PAYLOAD_BYTES)).await >= LONGEST_HOLD);
     others.abort();
 }
+
+/// Scenario: each ack level in front of a queue on a disk whose syncs fail; then one that works, and an exporter that takes its time.
+/// Guarantees: `accepted` is answered when it is written, and `persisted` and `delivered` are refused; where the disk works `persisted` is
+/// answered when it is synced, and `delivered` when the exporter has settled it, and not before.
+#[tokio::test(start_paused = true)]
+async fn an_answer_waits_as_long_as_its_level_says() {
+    use sluice_journal::testing::{Fault, Operation};
+
+    for (ack, fails, written, delivered) in [
+        (AckLevel::Accepted, true, Some(true), None),
+        (AckLevel::Persisted, true, Some(false), None),
+        (AckLevel::Delivered, true, Some(false), None),
+        (AckLevel::Persisted, false, Some(true), None),
+        (AckLevel::Delivered, false, None, Some(true)),
+    ] {
+        let disk = SimulatedDisk::default();
+        let settings = DiskSettings {
+            filesystem: Arc::new(disk.clone()),
+            seed: Some(1),
+            ..DiskSettings::new("/journal", Tenants::default())
+        };
+        let (journal, cursors, _) = Journal::disk("logs", vec![spec()], settings).unwrap();
+        let (intake, journal, mut cursor) = with((journal, cursors));
+        let route = intake.routes[Signal::Logs as usize][0].clone();
+        let intake = Intake::new([(Signal::Logs, Route { ack, ..route })]);
+        let mut taking = pin!(intake.take(payload(), Duration::ZERO));
+        assert!(
+            soon(&mut taking).await.is_none(),
+            "{ack:?}: the disk has had no turn"
+        );
+        if fails {
+            disk.fail(Operation::Sync, Fault::Io, 1);
+        }
+        journal.turn();
+        assert_eq!(soon(&mut taking).await, written, "{ack:?}, {fails}");
+        if delivered.is_some() {
+            let entry = cursor.next().await.unwrap();
+            assert!(soon(&mut taking).await.is_none(), "{ack:?}: nothing is settled");
+            cursor.settle(&[Settled {
+                seq: entry.seq,
+                delivered: 1,
+                dropped: None,
+            }]);
+            assert_eq!(soon(&mut taking).await, delivered);
+        }
+    }
+}
+
+/// Whether it is taken, if that is known by now.
+async fn soon(
+    taking: &mut std::pin::Pin<&mut impl Future<Output = Result<Taken, NotTaken>>>,
+) -> Option<bool> {
+    let taken = tokio::time::timeout(LONG_TURN, taking.as_mut()).await;
+    taken.ok().map(|taken| taken.is_ok())
+}
+
+/// Scenario: a queue with room for one request, which is in it, with and without `block_on_overflow`; another request, whose sender would not
+/// wait. The exporter settles the first after five minutes, or never.
+/// Guarantees: without it the second is refused at once; with it the request waits, however short the sender's patience, and is taken as soon as
+/// there is room; when there is none for as long as it may wait, it is refused.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_blocks_waits_for_room() {
+    const WAIT: Duration = Duration::from_secs(600);
+    const ROOM_AFTER: Duration = Duration::from_secs(300);
+    for (block_for, is_settled, taken, after) in [
+        (Duration::ZERO, true, false, Duration::ZERO),
+        (WAIT, true, true, ROOM_AFTER),
+        (WAIT, false, false, WAIT),
+    ] {
+        let limits = Limits {
+            requests: Some(1),
+            ..Limits::default()
+        };
+        let spec = CursorSpec { limits, ..spec() };
+        let (intake, _, mut cursor) = with(Journal::memory("logs", vec![spec]));
+        let route = intake.routes[Signal::Logs as usize][0].clone();
+        let intake = Intake::new([(Signal::Logs, Route { block_for, ..route })]);
+        intake.take(payload(), Duration::ZERO).await.unwrap();
+        let entry = cursor.next().await.unwrap();
+        let began = Instant::now();
+        let exporter = async {
+            tokio::time::sleep(ROOM_AFTER).await;
+            if is_settled {
+                cursor.settle(&[Settled {
+                    seq: entry.seq,
+                    delivered: 1,
+                    dropped: None,
+                }]);
+            }
+            std::future::pending::<()>().await;
+        };
+        let result = tokio::select! {
+            result = intake.take(payload(), Duration::ZERO) => result,
+            () = exporter => unreachable!(),
+        };
+        assert_eq!(result.is_ok(), taken, "{block_for:?}");
+        let waited = began.elapsed();
+        // Timers go off at whole milliseconds.
+        let late = Duration::from_millis(2);
+        assert!(
+            (after..after + late).contains(&waited),
+            "{waited:?}, not {after:?}"
+        );
+    }
+}

@@ -6,6 +6,8 @@ use sluice_config::Loader;
 
 use super::*;
 
+mod queues;
+
 /// A configuration with this `bearertokenauth`, used on both sides.
 fn with_bearer(bearer: &str) -> Result<Settings, String> {
     let auth = "auth: {authenticator: bearertokenauth}";

@@ -157,7 +157,7 @@ async fn a_writer_that_panics_leaves_nobody_waiting() {
     let both = [append(&journal).unwrap(), append(&journal).unwrap()];
     for one in both {
         // The second may have been in the group that panicked, or behind it.
-        one.persisted().await.unwrap_err();
+        assert_eq!(one.persisted().await.unwrap_err().pipeline, "logs");
     }
     // The last of them may have been told while the thread was still unwinding.
     until(|| !journal.is_writable()).await;
@@ -206,4 +206,35 @@ async fn a_disk_that_does_not_answer_shows() {
     until(|| journal.is_writable()).await;
     append(&journal).unwrap().persisted().await.unwrap();
     assert_eq!(journal.disk_report().unwrap().trouble, None);
+}
+
+/// Scenario: the gateway stops while the disk does not answer a sync; then the disk answers after all.
+/// Guarantees: who stops waits until its time is over, and no longer, and is told which directory it is; then the writer ends as if nothing had
+/// been, the payload is stored, and nothing has to be looked through at the next start.
+#[tokio::test]
+async fn a_disk_that_does_not_answer_keeps_nobody_from_stopping() {
+    let directory = tempfile::tempdir().unwrap();
+    let (disk, clock) = (
+        Moody::default(),
+        ManualClock::at(UNIX_EPOCH + Duration::from_secs(1_700_000_000)),
+    );
+    let journal = open(directory.path(), &disk, &clock);
+    let (tell, reached) = mpsc::channel();
+    let (go_on, wait) = mpsc::channel();
+    *disk.0.lock() = Some(Mood::Hangs(tell, wait));
+    let waits = append(&journal).unwrap();
+    reached.recv_timeout(LONGEST).unwrap();
+    let end = Instant::now() + Duration::from_millis(10);
+    let told = journal.abandon_by(end).unwrap_err().to_string();
+    assert!(Instant::now() >= end);
+    let path = directory.path().join("logs.journal");
+    assert!(told.contains(&format!("under {} ", path.display())), "{told}");
+
+    go_on.send(()).unwrap();
+    waits.persisted().await.unwrap();
+    let is_sealed = || {
+        let found = crate::inspect(&Disk, &path, true).unwrap();
+        found.segments.iter().all(|segment| segment.sealed)
+    };
+    until(is_sealed).await;
 }

@@ -99,6 +99,7 @@ impl State {
                 };
                 spill.lags[index].passed = Tally::default();
             }
+            self.spilled().lags[index].settled_segments.remove(&first);
         }
         self.spilled().segments.remove(&first)
     }

@@ -192,6 +192,9 @@ impl State {
             return;
         };
         let lag = &mut spill.lags[index];
+        if lag.settled_segments.contains(&segment) {
+            return;
+        }
         let cursor = &mut self.cursors[index];
         let mut found = match lag.place.segment == segment {
             true => lag.passed.clone(),
