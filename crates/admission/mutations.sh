@@ -38,11 +38,6 @@ plant "a tenant's bytes are counted and never taken off" budget.rs \
   'self.uncount(tenant, share.bytes());
         self.general' \
   'self.general'
-plant "who gives up keeps what it was granted meanwhile" budget.rs \
-  'if let Some(share) = unclaimed {
-            inner.untake(self.tenant, share);
-        }' \
-  'let _ = unclaimed;'
 worlds nobody_needs_a_time_out
 plant "who is small overtakes the oldest in the lane of all" budget.rs \
   'blocked = true;
@@ -66,15 +61,11 @@ plant "a lowered capacity is heeded in half" budget.rs \
 plant "who no longer fits waits on" budget.rs \
   'line.turn_away(general);' \
   'let _ = general;'
-floods a_tenant_within_its_share
-plant "shares are not looked at" budget.rs \
-  'if fair && self.is_over_share(lane, tenant, bytes) ||' \
-  'if false && fair && self.is_over_share(lane, tenant, bytes) ||'
-plant "a tenant that holds nothing waits behind those that flood" budget.rs \
-  'partition(|waiter| inner.held_by(waiter.tenant) == 0);' \
-  'partition(|waiter| inner.held_by(waiter.tenant) > 0);'
 floods tenants_that_flood_get_equal_parts
-plant "one tenant's share is twice as large" budget.rs \
+plant "nobody is beyond its share" budget.rs \
+  'held + bytes > free.saturating_mul' \
+  'held + bytes > 1_000 * free.saturating_mul'
+plant "one tenant has sixteen times the share of others" budget.rs \
   'free.saturating_mul(TENANT_FACTOR * u64::from(weight))' \
   'free.saturating_mul(TENANT_FACTOR * u64::from(weight) * (1 + 15 * u64::from(tenant == 1)))'
 
@@ -86,6 +77,20 @@ tests=budget::tests::waiting_is_first_come_first_served
 plant "who comes last is first" budget.rs \
   'line.new.push_back(waiter);' \
   'line.new.push_front(waiter);'
+tests=budget::tests::a_grant_that_nobody_takes_comes_back
+plant "who gives up keeps what it was granted meanwhile" budget.rs \
+  'if let Some(share) = unclaimed {
+            inner.untake(self.tenant, share);
+        }' \
+  'let _ = unclaimed;'
+tests=budget::tests::a_tenant_leaves_room_for_others
+plant "shares are not looked at where nobody waits" budget.rs \
+  'if fair && self.is_over_share(lane, tenant, bytes) ||' \
+  'if false && fair && self.is_over_share(lane, tenant, bytes) ||'
+tests=budget::tests::a_newcomer_tenant_is_not_behind_the_flood
+plant "a tenant that holds nothing waits behind those that flood" budget.rs \
+  'partition(|waiter| inner.held_by(waiter.tenant) == 0);' \
+  'partition(|waiter| inner.held_by(waiter.tenant) > 0);'
 tests=budget::tests::shares_are_in_proportion_to_weights
 plant "weights are forgotten" budget.rs \
   '.map_or(1, |weight| weight.get());' \

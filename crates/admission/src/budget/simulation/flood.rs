@@ -94,23 +94,23 @@ const SHARED_LATE: World = World {
     ..SHARED
 };
 
-/// Scenario: three tenants, each with twenty clients that send what would fill the lane five times over, and come back; whose a request is
-/// shows before it is read, or after.
+/// Scenario: three tenants flood, one of them with six times the clients of the others, who ask for twice an equal part themselves, and all come back; whose a
+/// request is shows before it is read.
 /// Guarantees: each gets at least half of an equal part of what is delivered. The scheme stops each at the same multiple of what is free, so
 /// each holds as much as the others; half is for requests of random sizes, of which a run delivers some hundred. And the oldest
 /// that holds bytes never waits longer than in smaller crowds.
 #[test]
 fn tenants_that_flood_get_equal_parts() {
-    for world in [SHARED, SHARED_LATE] {
-        for seed in seeds(SEEDS) {
-            let given = run(seed, [20; UNREAD], world);
-            let all: u64 = given.iter().map(|given| given.delivered_bytes).sum();
-            let least = given.iter().map(|given| given.delivered_bytes).min();
-            assert!(
-                least >= Some(all / 2 / UNREAD as u64),
-                "seed {seed}, {world:?}: {given:?}"
-            );
-        }
+    for seed in seeds(SEEDS) {
+        let given = run(seed, [10, 60, 10], SHARED);
+        let all: u64 = given.iter().map(|given| given.delivered_bytes).sum();
+        let least = given.iter().map(|given| given.delivered_bytes).min();
+        println!(
+            "{:.3} {:.3}",
+            least.unwrap() as f64 / all as f64 * 3.0,
+            given[1].delivered_bytes as f64 / all as f64 * 3.0
+        );
+        assert!(least >= Some(all / 2 / UNREAD as u64), "seed {seed}: {given:?}");
     }
 }
 

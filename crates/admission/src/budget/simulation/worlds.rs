@@ -112,7 +112,8 @@ fn most_is_delivered(world: World) -> Sum {
         assert!(outcome.delivered > 0, "seed {seed}: {outcome:?}");
         sum.add(&outcome);
     }
-    assert!(sum.delivered > 9 * sum.refused, "{sum:?}");
+    // Twice as many as give way: more would be refused than the oldest needed.
+    assert!(sum.delivered > 30 * sum.refused, "{sum:?}");
     sum.is_the_same_for_each_tenant();
     sum
 }
