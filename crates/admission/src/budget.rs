@@ -111,8 +111,10 @@ pub struct Usage {
     pub waiting_bytes: u64,
     /// Requests that wait.
     pub waiting: usize,
-    /// Bytes released since the start; its rate is the drain rate.
+    /// Bytes released since the start, whatever for.
     pub released: u64,
+    /// Those of them that were let go of because the work on them was done ([`Permit::counts_as_drained`]): its rate is the drain rate.
+    pub drained: u64,
     /// Requests that gave way to older ones since the start.
     pub gave_way: u64,
 }
@@ -189,6 +191,7 @@ struct Inner {
     waiting: AtomicUsize,
     waiting_bytes: AtomicU64,
     released: AtomicU64,
+    drained: AtomicU64,
     gave_way: AtomicU64,
     /// The age of the next visitor.
     visits: AtomicU64,
@@ -220,6 +223,7 @@ impl Budget {
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
             released: AtomicU64::new(0),
+            drained: AtomicU64::new(0),
             gave_way: AtomicU64::new(0),
             visits: AtomicU64::new(0),
             has_tenants: AtomicBool::new(false),
@@ -262,6 +266,7 @@ impl Budget {
             waiting_bytes: inner.waiting_bytes.load(Ordering::Relaxed),
             waiting: inner.waiting.load(Ordering::Relaxed),
             released: inner.released.load(Ordering::Relaxed),
+            drained: inner.drained.load(Ordering::Relaxed),
             gave_way: inner.gave_way.load(Ordering::Relaxed),
         }
     }

@@ -42,6 +42,16 @@ pub trait Hooks: Send + Sync {
         let _ = (method, change);
     }
 
+    /// A request came in while the level that holds for it was `level`.
+    fn admitted(&self, method: &str, level: Level) {
+        let _ = (method, level);
+    }
+
+    /// A request that came in is over: how it ended, and how many nanoseconds it took; `None` where it was never worked on.
+    fn settled(&self, method: &str, outcome: Outcome, latency: Option<u64>) {
+        let _ = (method, outcome, latency);
+    }
+
     /// A request was refused, or would have been by its level, where the guard [only watches](GuardSettings::enforce).
     fn refused(&self, method: &str, refusal: &Refusal) {
         let _ = (method, refusal);
@@ -224,6 +234,7 @@ impl Guard {
             },
             _ => None,
         };
+        self.hooks.admitted(&method.name, level);
         Ok(Ticket {
             method: Some(method.clone()),
             pass,
@@ -239,6 +250,7 @@ impl Guard {
             return;
         };
         method.value.tracker.record(now, latency);
+        self.hooks.settled(&method.name, outcome, Some(latency));
         if let (Some(pass), Some(breaker), Some(settings)) =
             (ticket.pass, &method.value.breaker, &self.settings.breaker)
             && let Some(change) = breaker.settle(settings, pass, outcome, now)
@@ -252,6 +264,9 @@ impl Guard {
 
     /// Takes back a ticket whose request was never worked on: nothing is learnt from it.
     pub fn abandon(&self, ticket: Ticket, now: u64) {
+        if let Some(method) = &ticket.method {
+            self.hooks.settled(&method.name, Outcome::Abandoned, None);
+        }
         if let (Some(method), Some(pass), Some(settings)) =
             (&ticket.method, ticket.pass, &self.settings.breaker)
             && let Some(breaker) = &method.value.breaker
@@ -671,6 +686,55 @@ mod tests {
         let names = 512 * (64 + size_of::<Named<()>>() + 2 * size_of::<usize>());
         let total = 512 * default.method_memory_bytes() + names + Registry::<Method>::memory_bytes(512);
         assert!(total <= 1 << 20, "{total}");
+    }
+
+    /// Scenario: requests that end well, badly, and without having been worked on; one that is refused, and one of a skipped method.
+    /// Guarantees: the hooks hear of each that came in once when it does, with the level, and once when it is over, with how and how long; of a
+    /// refused one as that alone, and of a skipped one nothing.
+    #[test]
+    fn every_request_is_told() {
+        #[derive(Default, Clone)]
+        struct Told(Arc<Mutex<Vec<String>>>);
+        impl Hooks for Told {
+            fn admitted(&self, method: &str, level: Level) {
+                self.0.lock().unwrap().push(format!("{method} in at {level}"));
+            }
+            fn settled(&self, method: &str, outcome: Outcome, latency: Option<u64>) {
+                let line = format!("{method} {outcome:?} after {latency:?}");
+                self.0.lock().unwrap().push(line);
+            }
+            fn refused(&self, method: &str, _: &Refusal) {
+                self.0.lock().unwrap().push(format!("{method} refused"));
+            }
+        }
+        let told = Told::default();
+        let guard = Guard::new(GuardSettings::default(), told.clone(), 1);
+        let admit = |method: &str| guard.admit(method, Priority::Normal, SECOND);
+        guard.settle(admit("/a").unwrap(), Outcome::Success, 7, SECOND);
+        guard.settle(admit("/a").unwrap(), Outcome::Failure, 8, SECOND);
+        guard.abandon(admit("/a").unwrap(), SECOND);
+        guard.settle(admit("/health").unwrap(), Outcome::Success, 9, SECOND);
+        let disk = Signals {
+            disk: 1.0,
+            ..Signals::default()
+        };
+        guard.observe(&disk, SECOND);
+        // The trickle, and then nobody.
+        let _trickle = admit("/a").unwrap();
+        assert!(admit("/a").is_err());
+        assert_eq!(
+            *told.0.lock().unwrap(),
+            [
+                "/a in at normal",
+                "/a Success after Some(7)",
+                "/a in at normal",
+                "/a Failure after Some(8)",
+                "/a in at normal",
+                "/a Abandoned after None",
+                "/a in at emergency",
+                "/a refused",
+            ]
+        );
     }
 
     /// Scenario: a guard that only watches, at emergency; ten requests.

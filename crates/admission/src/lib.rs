@@ -14,6 +14,7 @@
 
 mod breaker;
 mod budget;
+mod drain;
 mod gauge;
 mod guard;
 mod guard_settings;
@@ -33,6 +34,7 @@ pub use budget::{
     Budget, Denied, EXPRESS_MAX_BYTES, EXPRESS_SHARE, GIVE_WAY_AFTER, GIVE_WAY_AGAIN_AFTER, NeverFits,
     OverShare, Permit, Usage, Visitor,
 };
+pub use drain::DrainRate;
 pub use gauge::{LevelChange, LevelGauge};
 pub use guard::{Guard, Hooks, MethodView, NoHooks, OTHER_METHODS, Reason, Refusal, Ticket};
 pub use guard_settings::GuardSettings;

@@ -227,7 +227,8 @@ impl Journal {
         if let Some(disk) = &self.0.disk {
             disk.check(&self.0.pipeline)?;
         }
-        self.0.state.lock().reserve(cost)?;
+        let now = || tokio::time::Instant::now().into_std();
+        self.0.state.lock().reserve(cost, now)?;
         Ok(Space {
             journal: self.clone(),
             cost,

@@ -107,6 +107,8 @@ pub enum Full {
         items: u64,
         /// Its backlog in retained bytes.
         bytes: u64,
+        /// How long that takes to leave, as the exporter went lately.
+        drains_in: std::time::Duration,
     },
     /// The disk takes nothing now; that is tried again all the time.
     #[error("the journal of pipeline {pipeline} cannot be written ({reason}); retry later")]

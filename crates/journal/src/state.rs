@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sluice_admission::DrainRate;
 use sluice_payload::{Payload, TenantId};
 use sluice_telemetry::{Account, DropReason};
 
@@ -74,11 +75,29 @@ pub(crate) struct CursorState {
     pub next: u64,
     pub backlog: Cost,
     pace: Pace,
+    /// What leaves; `None` before anything has, or anybody has asked.
+    drain: Option<DrainRate>,
     /// Indexed by tenant.
     accounts: Vec<Account>,
 }
 
 impl CursorState {
+    fn full(&mut self, now: Instant) -> Full {
+        let Cost {
+            requests,
+            items,
+            bytes,
+        } = self.backlog;
+        let drain = self.drain.get_or_insert_with(|| DrainRate::new(now));
+        Full::Now {
+            exporter: self.spec.exporter.clone(),
+            requests,
+            items,
+            bytes,
+            drains_in: drain.time_for(bytes, now),
+        }
+    }
+
     pub(crate) fn account(&mut self, tenant: TenantId) -> &mut Account {
         let index = tenant.index();
         if index >= self.accounts.len() {
@@ -100,6 +119,7 @@ impl State {
                 next: 0,
                 backlog: Cost::default(),
                 pace: Pace::default(),
+                drain: None,
                 accounts: Vec::new(),
             })
             .collect();
@@ -113,13 +133,14 @@ impl State {
         }
     }
 
-    pub(crate) fn reserve(&mut self, cost: Cost) -> Result<(), Full> {
+    /// Reads the clock only where there is no room.
+    pub(crate) fn reserve(&mut self, cost: Cost, now: impl Fn() -> Instant) -> Result<(), Full> {
         if self.closed {
             return Err(Full::Closed);
         }
         let mut full = None;
         let mut room = false;
-        for cursor in &self.cursors {
+        for cursor in &mut self.cursors {
             let mut after = cursor.backlog;
             after.add(self.reserved);
             // A payload larger than the whole queue is taken when the queue is empty, or it could
@@ -130,26 +151,12 @@ impl State {
                 room = true;
                 continue;
             }
-            let Cost {
-                requests,
-                items,
-                bytes,
-            } = cursor.backlog;
-            let exporter = || cursor.spec.exporter.clone();
             if cursor.spec.on_full == OnFull::Refuse {
-                return Err(Full::Now {
-                    exporter: exporter(),
-                    requests,
-                    items,
-                    bytes,
-                });
+                return Err(cursor.full(now()));
             }
-            full.get_or_insert_with(|| Full::Now {
-                exporter: exporter(),
-                requests,
-                items,
-                bytes,
-            });
+            if full.is_none() {
+                full = Some(cursor.full(now()));
+            }
         }
         if let Some(full) = full.filter(|_| !room) {
             return Err(full);
@@ -278,6 +285,8 @@ impl State {
         let cursor = &mut self.cursors[index];
         let after = cursor.backlog.bytes;
         cursor.pace.left(before - after, after, now);
+        let drain = cursor.drain.get_or_insert_with(|| DrainRate::new(now));
+        drain.drained(before - after, now);
     }
 
     fn settle_one(&mut self, index: usize, settled: Settled, released: &mut Released) {

@@ -282,7 +282,7 @@ impl Inner {
             .take_in_turn(payload, visit.patience(), visit.into_turn())
             .await
             .map_err(|not| match not {
-                NotTaken::Refused(message) => self.gate.busy(bytes, message, "queue_full"),
+                NotTaken::Refused { message, drains_in } => self.gate.queue_full(bytes, message, drains_in),
                 NotTaken::NoPipeline => self.not_served(signal),
                 NotTaken::NotDelivered(reason, items) => self.gate.busy(
                     bytes,

@@ -159,16 +159,17 @@ impl Intake {
             let space = match route.journal.try_reserve(cost) {
                 Ok(space) => space,
                 // Space already reserved in other journals is kept meanwhile: the wait is bounded.
-                Err(full @ Full::Now { .. }) => {
+                Err(Full::Now { .. }) => {
                     turn = None;
                     let deadline = asked + patience.max(route.block_for);
                     match tokio::time::timeout_at(deadline, route.journal.reserve(cost)).await {
                         Ok(Ok(space)) => space,
-                        Ok(Err(full)) => return Err(NotTaken::Refused(full.to_string())),
-                        Err(_) => return Err(NotTaken::Refused(full.to_string())),
+                        Ok(Err(full)) => return Err(full.into()),
+                        // The hint is about the queue as it is now: it may have drained meanwhile, or stood.
+                        Err(_) => route.journal.try_reserve(cost)?,
                     }
                 }
-                Err(refused) => return Err(NotTaken::Refused(refused.to_string())),
+                Err(refused) => return Err(refused.into()),
             };
             spaces.push(Some(space));
         }
@@ -204,14 +205,14 @@ impl Intake {
                     on_disk.push(appended);
                 }
             }
-            let refused = |error: NotPersisted| NotTaken::Refused(error.to_string());
-            all_persisted(on_disk).await.map_err(refused)?;
+            all_persisted(on_disk).await?;
         }
-        let permit = payloads
+        let mut permits = payloads
             .iter()
             .flatten()
-            .find_map(|payload| payload.permit.as_ref());
-        let is_light = permit.is_some_and(Permit::is_of_a_light_tenant);
+            .filter_map(|payload| payload.permit.as_ref());
+        permits.clone().for_each(Permit::counts_as_drained);
+        let is_light = permits.next().is_some_and(Permit::is_of_a_light_tenant);
         drop((confirm, payloads, turn));
         if !is_light {
             give_way(routes).await;
@@ -231,9 +232,10 @@ impl Intake {
             Ok(Confirmed {
                 dropped: Some((reason, items)),
             }) => Err(NotTaken::NotDelivered(reason, items)),
-            Err(_) => Err(NotTaken::Refused(
-                "the gateway stopped before delivery was confirmed; retry".into(),
-            )),
+            Err(_) => Err(NotTaken::Refused {
+                message: "the gateway stopped before delivery was confirmed; retry".into(),
+                drains_in: None,
+            }),
         }
     }
 }

@@ -232,7 +232,7 @@ impl Inner {
             .take_offer(Signal::Metrics, offer, visit.patience(), visit.into_turn())
             .await
             .map_err(|not| match not {
-                NotTaken::Refused(message) => self.gate.busy(bytes, message, "queue_full"),
+                NotTaken::Refused { message, drains_in } => self.gate.queue_full(bytes, message, drains_in),
                 NotTaken::NoPipeline => self.not_served(),
                 NotTaken::NotDelivered(reason, items) => self.gate.busy(
                     bytes,

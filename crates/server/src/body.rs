@@ -16,7 +16,8 @@ use crate::streams::leave_connection;
 use crate::{InflateError, Refusal, Visit, counted_size, inflate, inflated_size, is_portable};
 
 /// A body up to this size is reserved at once, a longer one in steps that start here and double: the largest
-/// request an SDK sends by default, and little enough that a thousand stalled senders hold 256 MiB, not 64 GiB.
+/// request an SDK sends by default, and little enough that a thousand stalled senders hold 500 MiB with what their connections may hold besides
+/// ([`READ_AHEAD_BYTES`]), not 64 GiB.
 const FIRST_STEP_BYTES: u64 = 256 << 10;
 
 /// The first step of a body of unknown length.

@@ -139,9 +139,24 @@ impl Gate {
         shares(tenant).map(|share| self.0.budget.used_by(share)).sum()
     }
 
-    /// A refusal with a computed hint.
+    /// A refusal with a hint computed from what waits at the gate beside `bytes`, and how fast that goes.
     pub fn busy(&self, bytes: u64, message: String, reason: &'static str) -> Refusal {
         let retry_after = self.0.hint.delay(std::time::Instant::now(), self.usage(), bytes);
+        Refusal::Busy {
+            message,
+            retry_after,
+            reason,
+        }
+    }
+
+    /// The refusal of a request of `bytes` because of a queue behind the gate that takes `drains_in` to drain; `None` where there is none, and
+    /// the hint is as good as that of the gate.
+    pub fn queue_full(&self, bytes: u64, message: String, drains_in: Option<Duration>) -> Refusal {
+        let reason = "queue_full";
+        let Some(drains_in) = drains_in else {
+            return self.busy(bytes, message, reason);
+        };
+        let retry_after = self.0.hint.spread(drains_in);
         Refusal::Busy {
             message,
             retry_after,

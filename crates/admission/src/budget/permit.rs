@@ -1,6 +1,6 @@
 //! Bytes that are held: growing, shrinking, going over to another tenant.
 
-use super::{Budget, Granted, Ordering, Share};
+use super::{AtomicBool, Budget, Granted, Ordering, Share};
 
 /// The tenant that a request turned out to be of has its share already ([`Permit::move_to`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Permit {
     budget: Budget,
     tenant: usize,
     share: Share,
+    /// What was reserved for is taken on: its end is progress.
+    counts: AtomicBool,
 }
 
 impl Permit {
@@ -20,7 +22,14 @@ impl Permit {
             budget,
             tenant,
             share,
+            counts: AtomicBool::new(false),
         }
+    }
+
+    /// What it is for has been taken on: when it is dropped, its bytes [have drained](super::Usage::drained). Those of a request that is
+    /// received and then refused come free as well, and say nothing of how soon another would find room.
+    pub fn counts_as_drained(&self) {
+        self.counts.store(true, Ordering::Relaxed);
     }
 
     /// Bytes held.
@@ -123,6 +132,10 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        if self.counts.load(Ordering::Relaxed) {
+            let drained = &self.budget.0.drained;
+            drained.fetch_add(self.share.bytes(), Ordering::Relaxed);
+        }
         self.release(self.share);
     }
 }

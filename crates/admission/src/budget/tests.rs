@@ -82,7 +82,8 @@ fn spawn_reserve(budget: &Budget, bytes: u64) -> tokio::task::JoinHandle<Result<
 #[tokio::test(start_paused = true)]
 async fn waiting_is_first_come_first_served() {
     let budget = Budget::new(16 * MIB);
-    let held = budget.try_reserve(15 * MIB).unwrap();
+    let held = budget.try_reserve(10 * MIB).unwrap();
+    let rest = budget.try_reserve(5 * MIB).unwrap();
     let first = spawn_reserve(&budget, 10 * MIB);
     settle().await;
     let leaver = spawn_reserve(&budget, 3 * MIB);
@@ -94,6 +95,9 @@ async fn waiting_is_first_come_first_served() {
     let _ = leaver.await;
     drop(held);
     let first = first.await.unwrap().unwrap();
+    settle().await;
+    assert!(!last.is_finished(), "it came last");
+    drop(rest);
     let last = last.await.unwrap().unwrap();
     assert_eq!(budget.usage().used, 14 * MIB);
     drop((first, last));
@@ -106,6 +110,25 @@ async fn waiting_is_first_come_first_served() {
             ..budget.usage()
         }
     );
+}
+
+/// Scenario: who waits for bytes leaves in the moment in which they are granted.
+/// Guarantees: they come back, and whoever waits behind has them.
+#[tokio::test]
+async fn a_grant_that_nobody_takes_comes_back() {
+    let budget = Budget::new(16 * MIB);
+    let held = budget.try_reserve(15 * MIB).unwrap();
+    let leaver = budget.visit(0);
+    let mut leaving = Box::pin(leaver.reserve(10 * MIB, 0));
+    assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(leaving.as_mut().poll(cx).is_pending())).await);
+    let behind = spawn_reserve(&budget, 12 * MIB);
+    settle().await;
+    drop(held);
+    assert_eq!(budget.usage().used, 10 * MIB);
+    drop(leaving);
+    let behind = behind.await.unwrap().unwrap();
+    assert_eq!(budget.usage().used, 12 * MIB);
+    drop(behind);
 }
 
 /// Scenario: a newcomer waits; then two that hold bytes wait for more, the younger of them first; bytes come free.

@@ -99,6 +99,7 @@ where
         let bytes = (self.bytes)(request);
         let visitor = self.budget.visit(0);
         if let Some(permit) = visitor.try_reserve(bytes, 0) {
+            permit.counts_as_drained();
             return Reserved::Granted(permit);
         }
         let largest = self.budget.largest();
@@ -119,7 +120,10 @@ where
                 Poll::Pending => over.as_mut().poll(context).map(|()| None),
             });
             match granted.await {
-                Some(Ok(permit)) => Ok(permit),
+                Some(Ok(permit)) => {
+                    permit.counts_as_drained();
+                    Ok(permit)
+                }
                 Some(Err(Denied::NeverFits(never))) => Err(Refusal::never(never)),
                 Some(Err(Denied::GaveWay | Denied::Shrunk)) | None => Err(no_room(&hint, &budget, bytes)),
             }

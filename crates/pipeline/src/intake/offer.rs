@@ -1,19 +1,48 @@
 //! What a receiver offers, and what comes of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use sluice_journal::{Full, NotPersisted};
 use sluice_payload::Payload;
 use sluice_telemetry::DropReason;
 
 /// Why a payload was not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotTaken {
-    /// Try again later: a queue is full, or the gateway is stopping.
-    Refused(String),
+    /// Try again later: a queue is full, a disk takes nothing, or the gateway is stopping.
+    Refused {
+        /// What is short.
+        message: String,
+        /// How long what waits in the queue takes to leave, where that is it.
+        drains_in: Option<Duration>,
+    },
     /// No pipeline takes this signal.
     NoPipeline,
     /// Taken, and then given up by an exporter that could not deliver it in time: try again.
     NotDelivered(DropReason, u64),
+}
+
+impl From<Full> for NotTaken {
+    fn from(full: Full) -> Self {
+        let drains_in = match full {
+            Full::Now { drains_in, .. } => Some(drains_in),
+            Full::Disk { .. } | Full::Closed => None,
+        };
+        Self::Refused {
+            message: full.to_string(),
+            drains_in,
+        }
+    }
+}
+
+impl From<NotPersisted> for NotTaken {
+    fn from(error: NotPersisted) -> Self {
+        Self::Refused {
+            message: error.to_string(),
+            drains_in: None,
+        }
+    }
 }
 
 /// One request, in as many formats as [`Intake::formats`](super::Intake::formats) asks for; each holds the same items.

@@ -385,3 +385,59 @@ async fn a_queue_that_blocks_waits_for_room() {
         );
     }
 }
+
+/// Scenario: a queue with room for ten payloads, whose exporter works off one a second; then it stands. At its limit another
+/// payload comes, at once and after a wait for room.
+/// Guarantees: it is refused with the time that the ten take to leave at that pace, and with longer ones while nothing leaves. What was refused
+/// has not drained from the memory budget, and what was delivered has.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_says_how_long_it_takes() {
+    const QUEUE: u64 = 10;
+    const SECOND: Duration = Duration::from_secs(1);
+    let specs = || CursorSpec {
+        limits: Limits {
+            requests: Some(QUEUE),
+            ..Limits::default()
+        },
+        ..spec()
+    };
+    let budget = Budget::new(64 << 20);
+    let payload = || Payload {
+        permit: budget.try_reserve(PAYLOAD_BYTES as u64),
+        ..payload()
+    };
+    let (intake, _journal, mut cursor) = with(Journal::memory("logs", vec![specs()]));
+    let refused = async |patience| match intake.take(payload(), patience).await {
+        Err(NotTaken::Refused {
+            message,
+            drains_in: Some(drains_in),
+        }) => {
+            assert!(message.contains("exporter x is full (10 requests"), "{message}");
+            drains_in
+        }
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..QUEUE {
+        intake.take(payload(), Duration::ZERO).await.unwrap();
+    }
+    for _ in 0..2 * QUEUE {
+        refused(Duration::ZERO).await;
+        tokio::time::sleep(SECOND).await;
+        let seq = cursor.next().await.unwrap().seq;
+        cursor.settle(&[Settled {
+            seq,
+            delivered: 1,
+            dropped: None,
+        }]);
+        intake.take(payload(), Duration::ZERO).await.unwrap();
+    }
+    assert_eq!(budget.usage().drained, 2 * QUEUE * PAYLOAD_BYTES as u64);
+    let mut last = refused(Duration::ZERO).await;
+    assert!((9..=11).contains(&last.as_secs()), "{last:?}");
+    for _ in 0..4 {
+        let longer = refused(5 * SECOND).await;
+        assert!(longer > 2 * last, "{last:?}, then {longer:?}");
+        last = longer;
+    }
+    assert_eq!(budget.usage().drained, 2 * QUEUE * PAYLOAD_BYTES as u64);
+}

@@ -212,3 +212,39 @@ async fn both_lines_have_the_places_of_one() {
         assert!(waiting.try_join_next().unwrap().unwrap(), "it was one for a turn");
     }
 }
+
+/// Scenario: requests that find the queue behind the gate full: one that drains in ten seconds, in none, in a day, and one of which nothing is known. Nobody waits for
+/// memory.
+/// Guarantees: the hint is the queue's, spread by a quarter either way within its bounds; where it has none, that of the gate.
+#[test]
+fn a_full_queue_has_a_hint_of_its_own() {
+    let gate = Gate::new(Budget::new(16 * LARGE), Duration::ZERO, &Registry::default(), 1);
+    let hints = |drains_in: Option<u64>| {
+        let refusal = (0..100).map(|_| gate.queue_full(1, "full".into(), drains_in.map(Duration::from_secs)));
+        let mut hints: Vec<_> = refusal
+            .map(|refusal| match refusal {
+                Refusal::Busy {
+                    retry_after, reason, ..
+                } => {
+                    assert_eq!(reason, "queue_full");
+                    retry_after.as_secs_f64()
+                }
+                other => panic!("{other}"),
+            })
+            .collect();
+        hints.sort_by(f64::total_cmp);
+        (hints[0], hints[99])
+    };
+    let (least, most) = hints(Some(10));
+    assert!(
+        (7.5..8.5).contains(&least) && (11.5..=12.5).contains(&most),
+        "{least} {most}"
+    );
+    assert_eq!(hints(Some(0)), (1.0, 1.0));
+    assert_eq!(hints(Some(24 * 60 * 60)), (30.0, 30.0));
+    let (least, most) = hints(None);
+    assert!(
+        (1.5..2.0).contains(&least) && (2.0..=2.5).contains(&most),
+        "{least} {most}"
+    );
+}

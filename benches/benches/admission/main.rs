@@ -6,6 +6,8 @@
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
+mod server;
+
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::hint::black_box;
@@ -380,7 +382,7 @@ fn five_methods(c: &mut Criterion) {
 criterion_group! {
     name = cpu;
     config = Criterion::default().with_measurement(CpuTime);
-    targets = record, read, level, decision, layer
+    targets = record, read, level, decision, layer, server::server
 }
 criterion_group!(wall, contended, five_methods);
 criterion_main!(cpu, wall);
