@@ -23,8 +23,9 @@ plant "a batch with a bad payload is taken for delivered" delivery.rs \
                 work.push(head);
             }'
 plant "a dead letter is settled and not kept" delivery/settle.rs \
-  'payloads.iter().try_for_each(|one| letters.keep(one, &refusal))' \
-  'payloads.iter().skip(1).try_for_each(|one| letters.keep(one, &refusal))'
+  'while let Some(next) = payloads.front() {' \
+  'payloads.pop_front();
+                while let Some(next) = payloads.front() {'
 plant "a piece settles the whole payload" delivery/settle.rs \
   'let mut delivered = part.items - here;' \
   'let mut delivered = source.payload.items - here;'
