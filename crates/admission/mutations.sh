@@ -106,18 +106,13 @@ plant "a dead destination has the hint of one of which nothing is known" drain.r
 plant "an hour's average is taken for a rate" drain.rs \
   'if passed > LONGEST_SAMPLE {' \
   'if false {'
-tests=guard::tests::a_sick_method
+tests=breaker::
 plant "a success of long ago closes the breaker" breaker.rs \
   'if word.generation != pass.generation {' \
   'if false {'
-tests=breaker::
 plant "many probes at once" breaker.rs \
   'BreakerState::Probing => (units(settings.probe_timeout), 0),' \
   'BreakerState::Probing => (0, word.count),'
-tests=guard::tests::a_level_does_not_outlive_its_reason
-plant "nobody judges a method that is turned away" guard.rs \
-  'if now.saturating_sub(method.value.judged.load(Ordering::Relaxed)) >= JUDGE_AT_LAST {' \
-  'if false {'
 tests=guard::tests
 plant "slow samples from before outweigh the trickle" guard.rs \
   'tracker.restart();' \
