@@ -20,11 +20,6 @@ plant "one of the young gives way where more have to" budget.rs \
                     break;' \
   'if fits(free, held) || !victims.is_empty() {
                     break;'
-plant "all of the young give way where one is enough" budget.rs \
-  'if fits(free, held) {
-                    break;' \
-  'if false {
-                    break;'
 plant "who holds bytes waits behind those that hold none" budget.rs \
   'if held > 0 {
             line.growing' \
@@ -73,6 +68,11 @@ tests=budget::tests::the_youngest_gives_way_to_the_oldest
 plant "the old give way, not the young" budget.rs \
   'line.growing.range(age + 1..).rev().filter(waits)' \
   'line.growing.range(age + 1..).filter(waits)'
+plant "all of the young give way where one is enough" budget.rs \
+  'if fits(free, held) {
+                    break;' \
+  'if false {
+                    break;'
 tests=budget::tests::waiting_is_first_come_first_served
 plant "who comes last is first" budget.rs \
   'line.new.push_back(waiter);' \
@@ -94,7 +94,7 @@ plant "a tenant that holds nothing waits behind those that flood" budget.rs \
 tests=budget::tests::shares_are_in_proportion_to_weights
 plant "weights are forgotten" budget.rs \
   '.map_or(1, |weight| weight.get());' \
-  '.map_or(1, |_| 1);'
+  '.map_or(1, |weight| weight.get().min(1));'
 tests=hint::tests::what_was_refused_has_not_drained
 plant "what is refused counts as drained" budget/permit.rs \
   'if self.counts.load(Ordering::Relaxed) {' \
@@ -106,18 +106,13 @@ plant "a dead destination has the hint of one of which nothing is known" drain.r
 plant "an hour's average is taken for a rate" drain.rs \
   'if passed > LONGEST_SAMPLE {' \
   'if false {'
-tests=guard::tests::a_sick_method
+tests=breaker::
 plant "a success of long ago closes the breaker" breaker.rs \
   'if word.generation != pass.generation {' \
   'if false {'
-tests=breaker::
 plant "many probes at once" breaker.rs \
   'BreakerState::Probing => (units(settings.probe_timeout), 0),' \
   'BreakerState::Probing => (0, word.count),'
-tests=guard::tests::a_level_does_not_outlive_its_reason
-plant "nobody judges a method that is turned away" guard.rs \
-  'if now.saturating_sub(method.value.judged.load(Ordering::Relaxed)) >= JUDGE_AT_LAST {' \
-  'if false {'
 tests=guard::tests
 plant "slow samples from before outweigh the trickle" guard.rs \
   'tracker.restart();' \

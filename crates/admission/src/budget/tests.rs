@@ -94,9 +94,9 @@ async fn waiting_is_first_come_first_served() {
     leaver.abort();
     let _ = leaver.await;
     drop(held);
-    let first = first.await.unwrap().unwrap();
     settle().await;
-    assert!(!last.is_finished(), "it came last");
+    assert!(first.is_finished() && !last.is_finished(), "the last came first");
+    let first = first.await.unwrap().unwrap();
     drop(rest);
     let last = last.await.unwrap().unwrap();
     assert_eq!(budget.usage().used, 14 * MIB);
@@ -126,6 +126,8 @@ async fn a_grant_that_nobody_takes_comes_back() {
     drop(held);
     assert_eq!(budget.usage().used, 10 * MIB);
     drop(leaving);
+    settle().await;
+    assert!(behind.is_finished(), "its bytes stay granted");
     let behind = behind.await.unwrap().unwrap();
     assert_eq!(budget.usage().used, 12 * MIB);
     drop(behind);
