@@ -57,7 +57,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluice_payload::{Encoding, Tenants};
 
-use crate::journal::Shared;
 use crate::state::State;
 use crate::{Clock, CursorSpec, Disk, File, Filesystem, Full, SystemClock};
 pub use again::Again;
@@ -271,7 +270,7 @@ pub(crate) fn open(
 impl DiskSide {
     /// One turn of the writer.
     #[cfg(any(test, feature = "testing"))]
-    pub fn turn(&self, shared: &Shared) {
+    pub fn turn(&self, shared: &crate::journal::Shared) {
         let group = self.queue.take();
         self.writer.lock().turn(shared, group.unwrap_or_default());
     }

@@ -174,10 +174,14 @@ fn digest(lines: &[String]) -> u32 {
 }
 
 /// Why our series may differ: what each of the names in `divergences.txt` means.
-const REASONS: [(&str, &str); 5] = [
+const REASONS: [(&str, &str); 6] = [
     (
         "exemplar-labels",
         "where names are escaped, those of exemplars are too, and each name is there once",
+    ),
+    (
+        "infinite-bound",
+        "a list of bounds that holds its own end has the last bucket once",
     ),
     (
         "native-downscale",
@@ -213,8 +217,8 @@ const CORPUS: Compared = Compared {
     metrics: 2119,
     series: 34_297,
     with_bounds: 312,
-    custom: 969,
-    divergences: 26,
+    custom: 968,
+    divergences: 32,
 };
 
 /// How many metrics there are, and whether there is a histogram with explicit bounds among them.
@@ -231,8 +235,8 @@ fn metrics_in(request: &[u8]) -> (usize, bool) {
 
 /// Scenario: some two thousand metrics of every type, with names, labels and values that are hard to translate, in all
 /// strategies and four sets of options; histograms with explicit bounds as native ones with custom buckets, too.
-/// Guarantees: the series, with their type, unit and help, are Prometheus's to the bit, but for those in `divergences.txt`, each with its reason; and
-/// none of these is there without need. All of it was compared.
+/// Guarantees: the series, with their type, unit and help, are Prometheus's to the bit, but for those in `divergences.txt`, each with its reason;
+/// and none of these is there without need. All of it was compared.
 #[test]
 fn prometheus_makes_the_same_series() {
     let digests = String::from_utf8(inflated(include_bytes!("../../tests/golden/digests.txt.gz"))).unwrap();
@@ -280,7 +284,7 @@ fn prometheus_makes_the_same_series() {
             .sum::<usize>();
         if has_bounds {
             compared.with_bounds += 1;
-            compared.custom += compare(Strategy::ALL[index % Strategy::ALL.len()], true);
+            compared.custom += compare(Strategy::ALL[index / 4 % Strategy::ALL.len()], true);
         }
         if differs != listed.contains_key(&index) {
             wrong.push(index);

@@ -365,6 +365,11 @@ func generate(index int, r *rand.Rand) pmetric.Metrics {
 					p.BucketCounts().Append(3)
 					count += 3
 				}
+				// By index, as descriptions are.
+				if index%60 == 0 && p.BucketCounts().Len() > p.ExplicitBounds().Len() {
+					p.ExplicitBounds().Append(math.Inf(1))
+					p.BucketCounts().Append(0)
+				}
 				p.SetCount(count)
 				if r.Intn(4) > 0 {
 					p.SetSum(double(r))
@@ -508,7 +513,7 @@ func main() {
 			each(strategy, false)
 		}
 		if hasBounds(again.Metrics()) {
-			each(strategies[index%len(strategies)], true)
+			each(strategies[index/4%len(strategies)], true)
 		}
 		if bodies != nil {
 			bodies.Write(binary.AppendUvarint(nil, uint64(len(body))))
