@@ -1,13 +1,15 @@
 #!/bin/bash
-# A backlog of gigabytes: the destination is away until the queue on disk has the size asked for; then SIGKILL, the files are dropped
+# A backlog of gigabytes: the destination is not there until the queue on disk has the size asked for; then SIGKILL, the files are dropped
 # from the page cache, a new start, and the destination comes back.
 #
 # It prints what memory the backlog took, how long the start took, and how fast the backlog went out, beside what the disk reads
 # and what the destination takes when it is sent to directly, and fails where memory grew by 50 MiB, the start took a second, the drain had less
-# than 80% of the slower of the two, or anything is missing.
+# than 80% of the slower of the two, or anything is missing. The rig's sink counts bytes and is never the slower one; the Collector reads what it
+# gets, as destinations do.
 #
 # Usage: deploy/compare/backlog.sh [GIGABYTES] [frames]        [8]; frames: stored frames go out as they are
-# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], OUT [target/backlog], BASE_PORT [26800]
+# Environment: SLUICE [target/release/sluice], RIG [target/release/sluice-rig], COLLECTOR (to drain into instead of the rig's sink),
+# OUT [target/backlog], BASE_PORT [26800]
 set -euo pipefail
 
 gigabytes=${1:-8}
@@ -17,6 +19,7 @@ sluice=${SLUICE:-target/release/sluice}
 rig=${RIG:-target/release/sluice-rig}
 out=${OUT:-target/backlog}
 base=${BASE_PORT:-26800}
+collector=${COLLECTOR:-}
 
 rm -rf "$out"
 mkdir -p "$out/spool"
@@ -40,6 +43,17 @@ service:
     traces: {receivers: [otlp], exporters: [otlp_http]}
 YAML
 
+cat >"$out/collector.yaml" <<YAML
+receivers:
+  otlp: {protocols: {http: {endpoint: 127.0.0.1:$((base + 1))}}}
+exporters:
+  debug: {sampling_initial: 1, sampling_thereafter: 1000000}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines:
+    traces: {receivers: [otlp], exporters: [debug]}
+YAML
+
 children=()
 trap 'kill "${children[@]}" 2>/dev/null || true; rm -rf "$out/spool"' EXIT
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
@@ -53,19 +67,34 @@ start() {
         sleep 0.01
     done
 }
-faults() { curl -sS -X PUT --data "$1" "http://127.0.0.1:$((base + 3))/faults" >/dev/null; }
+destination=
+destination_comes() {
+    if [ -n "$collector" ]; then
+        "$collector" --config "$out/collector.yaml" >>"$out/sink.log" 2>&1 &
+    else
+        "$rig" sink --http "127.0.0.1:$((base + 1))" --grpc "127.0.0.1:$((base + 2))" --control "127.0.0.1:$((base + 3))" --check bytes \
+            >>"$out/sink.log" 2>&1 &
+    fi
+    destination=$!
+    children+=("$destination")
+    until listens $((base + 1)); do
+        kill -0 "$destination" || exit 1
+        sleep 0.1
+    done
+}
+destination_goes() {
+    kill "$destination"
+    wait "$destination" 2>/dev/null || true
+}
 memory() { awk -v name="$1:" '$1 == name {print int($2 / 1024)}' "/proc/$gateway/status"; }
 stored() { du -sm "$out/spool" | cut -f1; }
 total() { curl -sS "http://127.0.0.1:$((base + 4))/ledger" | jq "[.exporters[].total$1] | add"; }
 
 "$rig" disk --directory "$out" --duration 1s >"$out/disk.json"
-"$rig" sink --http "127.0.0.1:$((base + 1))" --grpc "127.0.0.1:$((base + 2))" --control "127.0.0.1:$((base + 3))" --check bytes \
-    >"$out/sink.log" 2>&1 &
-children+=("$!")
-until listens $((base + 3)); do sleep 0.1; done
+destination_comes
 "$rig" load --target "127.0.0.1:$((base + 1))" --signal traces --encoding zstd --points 8192 --repeat 4 --duration 4s \
     >"$out/direct.json"
-faults "status 503"
+destination_goes
 start
 "$rig" load --target "127.0.0.1:$base" --signal traces --duration 2s >"$out/load.json"
 before=$(memory VmHWM)
@@ -87,7 +116,7 @@ start
 ready=$(($(now_ms) - began))
 restarted=$(memory VmRSS)
 recovered=$(total .recovered)
-faults ""
+destination_comes
 began=$(now_ms)
 while [ "$(total .queued)" -gt 0 ]; do sleep 0.2; done
 took=$(($(now_ms) - began))
