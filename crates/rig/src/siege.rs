@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use sluice_loadgen::{Signal, Spec};
 
+use crate::account::SentIds;
 use crate::compare::process::{Process, listens, usable_cores};
 use crate::control;
 use crate::load::{self, LoadReport, Pace, Plan};
@@ -330,6 +331,14 @@ impl Siege<'_> {
             Ok::<(), String>(())
         })?;
         outcome.answers = attack.end();
+        if outcome.answers.accepted_items > 0 {
+            let sent = SentIds {
+                signal: Signal::Logs.name().into(),
+                repeated: outcome.answers.accepted_items,
+                ..SentIds::default()
+            };
+            control::post_sent(&control, &sent)?;
+        }
         control::put_faults(&control, "")?;
         self.drain(gateway, phase, &control, &mut outcome)?;
         outcome.oom_kills = self.group.oom_kills() - oom_kills;
@@ -423,14 +432,7 @@ impl Siege<'_> {
             }
             if quiet.elapsed() > QUIET_COMPLETE {
                 let accounts = control::account(control)?;
-                // Logs are sent over and over: they have no ids of their own.
-                let told_apart = accounts
-                    .iter()
-                    .filter(|(signal, _)| *signal != Signal::Logs.name());
-                let (lost, duplicated) = told_apart.fold((0, 0), |(lost, duplicated), (_, account)| {
-                    (lost + account.lost, duplicated + account.duplicated)
-                });
-                (outcome.lost, outcome.duplicated) = (lost, duplicated);
+                let lost = outcome.settle(&accounts);
                 if quiet.elapsed() > QUIET || began.elapsed() > DRAIN_TIMEOUT {
                     return Ok(());
                 }

@@ -39,6 +39,8 @@ const IDLE_LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Body {
     bytes: Arc<Vec<u8>>,
     encoding: &'static str,
+    /// Records in it. Of a bomb none: it is nothing that can be taken.
+    items: u64,
     /// What else it may be told than success and to come again.
     may_be_told: &'static [u16],
 }
@@ -59,7 +61,7 @@ pub(crate) struct Bodies {
 impl Bodies {
     pub(crate) fn make() -> io::Result<Bodies> {
         let mut generator = Generator::new(Spec::mixed(Signal::Logs).items(RECORDS));
-        let mut message = Vec::with_capacity(INFLATED_BYTES);
+        let (mut message, mut items) = (Vec::with_capacity(INFLATED_BYTES), 0);
         while message.len() < INFLATED_BYTES {
             let request = generator.next_request();
             if message.len() + request.body.len() > INFLATED_BYTES {
@@ -67,13 +69,15 @@ impl Bodies {
             }
             // Export requests are repeated fields: one after the other is one.
             message.extend_from_slice(&request.body);
+            items += u64::from(request.items);
         }
-        let gzip = |source: &mut dyn Read, may_be_told| -> io::Result<Body> {
+        let gzip = |source: &mut dyn Read, items, may_be_told| -> io::Result<Body> {
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             io::copy(source, &mut encoder)?;
             Ok(Body {
                 bytes: Arc::new(encoder.finish()?),
                 encoding: "gzip",
+                items,
                 may_be_told,
             })
         };
@@ -84,11 +88,12 @@ impl Bodies {
                 1,
             )?),
             encoding: "zstd",
+            items: 0,
             may_be_told: &[TOO_LARGE],
         };
         Ok(Bodies {
-            inflation: gzip(&mut message.as_slice(), &[])?,
-            bombs: [gzip(&mut zeros, &[TOO_LARGE])?, zstd],
+            inflation: gzip(&mut message.as_slice(), items, &[])?,
+            bombs: [gzip(&mut zeros, 0, &[TOO_LARGE])?, zstd],
         })
     }
 }
@@ -101,6 +106,9 @@ pub(crate) struct Answers {
     /// The connection was closed before an answer was read. The gateway may have answered: what a client writes to a socket that is closed
     /// is reset, and the answer with it. Nobody is judged by these.
     pub(crate) closed: u64,
+    /// Items of bodies that were accepted, and of those whose answer was not read.
+    pub(crate) accepted_items: u64,
+    pub(crate) unsure_items: u64,
     /// Of those that are to be tried again, how many said when.
     pub(crate) hinted: u64,
     pub(crate) retryable: u64,
@@ -110,6 +118,15 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    /// Notes what became of the items of a body.
+    fn account(&mut self, answer: &io::Result<Answer>, items: u64) {
+        match answer {
+            Ok(answer) if answer.status == 200 => self.accepted_items += items,
+            Ok(_) => {}
+            Err(_) => self.unsure_items += items,
+        }
+    }
+
     fn note(&mut self, answer: &io::Result<Answer>, may_be_told: &[u16]) {
         if answer.as_ref().is_err_and(is_closed) {
             self.closed += 1;
@@ -184,7 +201,11 @@ impl Attack {
             self.client(move |stop, answers| {
                 while !stop.load(Relaxed) {
                     let answer = post(&address, &body);
-                    answers.lock().note(&answer, body.may_be_told);
+                    {
+                        let mut answers = answers.lock();
+                        answers.note(&answer, body.may_be_told);
+                        answers.account(&answer, body.items);
+                    }
                     let pause = match answer {
                         Ok(answer) if answer.status == 200 => Duration::ZERO,
                         Ok(answer) => answer.retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE),
@@ -378,6 +399,7 @@ mod tests {
         let body = Body {
             bytes: Arc::new(vec![0; 1 << 20]),
             encoding: "gzip",
+            items: 0,
             may_be_told: &[],
         };
         for (answer, hinted) in [
@@ -449,6 +471,7 @@ mod tests {
             let body = Body {
                 bytes: Arc::new(vec![0; 16]),
                 encoding: "gzip",
+                items: 1,
                 may_be_told,
             };
             let mut attack = Attack::none();

@@ -1,7 +1,11 @@
 //! What came of the phases, as a table.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use sluice_loadgen::Signal;
+
+use crate::account::AccountReport;
 use crate::load::LoadReport;
 
 use super::attack::{Answers, is_retryable};
@@ -29,6 +33,22 @@ impl Outcome {
     /// Items accepted, a second.
     pub(crate) fn rate(&self) -> f64 {
         self.load.accepted_items as f64 / self.load.seconds.max(0.001)
+    }
+
+    /// Notes what was lost of what was accepted, and says how much.
+    pub(crate) fn settle(&mut self, accounts: &BTreeMap<String, AccountReport>) -> u64 {
+        (self.lost, self.duplicated) = (0, 0);
+        for (signal, account) in accounts {
+            // The attackers' bodies are sent over and over: they have no ids of their own and are counted. What may have been accepted may come.
+            let unsure = match signal == Signal::Logs.name() {
+                true if self.answers.accepted_items == 0 => continue,
+                true => self.answers.unsure_items,
+                false => 0,
+            };
+            self.lost += account.lost;
+            self.duplicated += account.duplicated.saturating_sub(unsure);
+        }
+        self.lost
     }
 
     fn first_error(&self) -> &str {
@@ -163,4 +183,33 @@ pub(crate) fn memory(seen: &Seen) -> String {
 
 fn mib(bytes: u64) -> String {
     format!("{:.0}", bytes as f64 / MIB)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: attackers were told 200 for ten items and did not read the answer for five; from none to sixteen of them arrived.
+    /// Guarantees: what is missing of the ten is lost, what is beyond fifteen came twice; where nothing was accepted nothing is expected.
+    #[test]
+    fn what_attackers_were_told_is_accepted_has_to_arrive() {
+        let signal = Signal::Logs.name().to_string();
+        let settled = |accepted_items, arrived: u64| {
+            let account = AccountReport {
+                lost: 10_u64.saturating_sub(arrived),
+                duplicated: arrived.saturating_sub(10),
+                ..AccountReport::default()
+            };
+            let mut outcome = Outcome::default();
+            (outcome.answers.accepted_items, outcome.answers.unsure_items) = (accepted_items, 5);
+            let lost = outcome.settle(&BTreeMap::from([(signal.clone(), account)]));
+            assert_eq!(lost, outcome.lost);
+            (outcome.lost, outcome.duplicated)
+        };
+        assert_eq!(settled(10, 10), (0, 0));
+        assert_eq!(settled(10, 7), (3, 0));
+        assert_eq!(settled(10, 15), (0, 0));
+        assert_eq!(settled(10, 16), (0, 1));
+        assert_eq!(settled(0, 16), (0, 0));
+    }
 }
