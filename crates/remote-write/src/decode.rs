@@ -107,7 +107,7 @@ pub(crate) struct Sample {
     pub start_ms: i64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Exemplar<'a> {
     pub labels: Vec<(&'a str, &'a str)>,
     pub value: f64,
@@ -129,6 +129,39 @@ impl<'a> Series<'a> {
     pub fn label(&self, name: &str) -> &'a str {
         let found = self.labels.iter().find(|(known, _)| *known == name);
         found.map_or("", |(_, value)| value)
+    }
+
+    /// Samples of either kind.
+    pub fn points(&self) -> usize {
+        self.samples.len() + self.histograms.len()
+    }
+
+    /// The same with those samples that are to be kept, by their number; histograms come behind the others. Exemplars stay with the last one.
+    pub fn only(&self, keep: impl Fn(usize) -> bool) -> Self {
+        let floats = self.samples.len();
+        let samples = self.samples.iter().enumerate();
+        let histograms = self.histograms.iter().enumerate();
+        let keeps_last = self.points().checked_sub(1).is_none_or(&keep);
+        Self {
+            labels: self.labels.clone(),
+            samples: samples
+                .filter(|(at, _)| keep(*at))
+                .map(|(_, sample)| *sample)
+                .collect(),
+            histograms: histograms
+                .filter(|(at, _)| keep(floats + at))
+                .map(|(_, histogram)| *histogram)
+                .collect(),
+            exemplars: if keeps_last {
+                self.exemplars.clone()
+            } else {
+                Vec::new()
+            },
+            kind: self.kind,
+            help: self.help,
+            unit: self.unit,
+            refs: Vec::new(),
+        }
     }
 
     /// Sorts the labels and holds the series to what every receiver has to.

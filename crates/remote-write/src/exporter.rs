@@ -27,6 +27,7 @@ mod order;
 mod pending;
 mod positions;
 mod refused;
+mod repeats;
 mod search;
 mod tenant;
 mod turns;

@@ -3,6 +3,8 @@
 //! Rare, and so it is simple: a body that a destination refuses is cut in two, and one in a version that it does not
 //! read is written in the other.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
 use sluice_wire::Fields;
 
@@ -51,6 +53,78 @@ pub(crate) fn converted(body: &Body, format: Format) -> Option<Body> {
         return Some(Body::compress(&plain, body.written, format));
     }
     rewritten(&plain, body.format, format, |_| true)
+}
+
+/// Where the samples of a body are: for each of its series, in the order of their first ones, their numbers in the body. A series that comes again is the same one.
+/// `None` when the body cannot be read, which those of our encoders can.
+pub(crate) fn by_series(body: &Body) -> Option<Vec<Vec<usize>>> {
+    let plain = body.plain().ok()?;
+    let (mut places, mut all, mut number) = (HashMap::new(), Vec::new(), 0);
+    let read = each_series(body.format.version(), &plain, |series| {
+        let place = *places.entry(series.labels.clone()).or_insert(all.len());
+        if place == all.len() {
+            all.push(Vec::new());
+        }
+        all[place].extend(number..number + series.points());
+        number += series.points();
+        Ok(())
+    });
+    read.ok().map(|()| all)
+}
+
+/// Some of the samples of a body, by their numbers in it, and what has none if that is `wanted_without`. Metadata of 1.0 is left out: it comes again with its metrics.
+/// `None` where nothing is left.
+pub(crate) fn with_samples(
+    body: &Body,
+    wanted_without: bool,
+    wanted: impl Fn(usize) -> bool,
+) -> Option<Body> {
+    part_of(body, |_, first, points| match points {
+        0 => wanted_without.then(Vec::new),
+        _ => Some((first..first + points).map(&wanted).collect()),
+    })
+}
+
+/// The series of a body that the first one of `single` is, and the others.
+pub(crate) fn apart(body: &Body, single: &Body) -> (Option<Body>, Option<Body>) {
+    let plain = single.plain().unwrap_or_default();
+    let mut labels = Vec::new();
+    // The first one is all there is to read: stop at it.
+    let _ = each_series(single.format.version(), &plain, |series| {
+        labels.clone_from(&series.labels);
+        Err("enough")
+    });
+    let part = |wanted: bool| {
+        part_of(body, |series, _, points| {
+            ((series.labels == labels) == wanted).then(|| vec![true; points])
+        })
+    };
+    (part(true), part(false))
+}
+
+/// What is kept of each series: which of its samples, or none of it at all. It is told the number of its first sample and how many it has.
+fn part_of(body: &Body, keep: impl Fn(&Series<'_>, usize, usize) -> Option<Vec<bool>>) -> Option<Body> {
+    let plain = body.plain().ok()?;
+    let version = body.format.version();
+    let (mut message, mut number) = (Message::default(), 0);
+    let read = each_series(version, &plain, |series| {
+        let points = series.points();
+        let kept = keep(series, number, points);
+        number += points;
+        if let Some(kept) = kept
+            && (points == 0 || kept.contains(&true))
+        {
+            let series = series.only(|at| kept[at]);
+            match version {
+                Version::V1 => message.put_v1(&series),
+                Version::V2 => message.put_v2(&series),
+            }
+        }
+        Ok(())
+    });
+    read.ok()?;
+    let written = message.written;
+    (written.series > 0).then(|| Body::compress(&message.finish(version), written, body.format))
 }
 
 /// Bodies of one version as one message, not compressed, as many of them as fit some bytes, and what is in it. `None` when one

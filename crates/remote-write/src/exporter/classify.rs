@@ -11,7 +11,7 @@
 //! | 413 | halve | |
 //! | 3xx, 401, 402, 403, 404, 405, 406, 407, 410, 415, 421, 426, 431 | hold | every request would get the same: wrong address, credentials, or a receiver that speaks something else |
 //! | other 4xx, to 2.0, with some `*-Written` | taken in part | the receiver has found what is wrong itself |
-//! | other 4xx | bisect | never retried: the specifications |
+//! | other 4xx | bisect what was not written all the same | never retried: the specifications |
 
 use std::time::{Duration, SystemTime};
 

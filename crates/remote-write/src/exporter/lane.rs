@@ -3,6 +3,8 @@
 //! A body that is refused is cut until those are known (`search.rs` has how). However many there are, nothing but them is given up: where there
 //! are many, the search goes on slowly.
 
+mod ask;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,12 +13,12 @@ use sluice_pipeline::Verdict;
 use tokio::time::Instant;
 
 use super::Inner;
-use super::classify::{Settled, came, settled};
+use super::classify::Settled;
 use super::refused::Kept;
 use super::search::{Because, Next, Queue};
 use super::tenant::Tenant;
 use crate::body::{Body, Written};
-use crate::rewrite::name_of_first;
+use crate::rewrite::{apart, name_of_first};
 
 /// Cuts that the search for refused series makes in a lane and batch without waiting. One bad series among 100,000 takes up to 24, a dozen of them
 /// anywhere up to 192.
@@ -41,6 +43,9 @@ const MAX_HOLDS_IN_DOUBT: u32 = 12;
 /// What an endpoint took so long before it first refused all that a lane has left says that it works: longer than most destinations are without a batch.
 const WORKED_WITHIN: Duration = Duration::from_secs(60);
 
+/// How often a destination is asked in a lane and batch whether it has written what it refused, where that says nothing: it may refuse everything just then.
+const MAX_ASKS: u32 = 3;
+
 /// What a lane has to send of a batch.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -64,6 +69,10 @@ pub(super) struct Lane {
     refused_since: Option<Instant>,
     /// What is refused is at fault itself, whatever else the endpoint takes.
     is_at_fault: bool,
+    /// How often it may still be asked whether it has written what it refused.
+    asks_left: u32,
+    /// Samples of refused bodies that the destination has, or will never take, for it took newer ones of their series.
+    older: Vec<Body>,
 }
 
 /// What each endpoint said in the attempt under way.
@@ -160,6 +169,8 @@ impl Lane {
             holds: 0,
             refused_since: None,
             is_at_fault: false,
+            asks_left: MAX_ASKS,
+            older: Vec::new(),
         }
     }
 
@@ -227,6 +238,7 @@ impl Lane {
             }
         }
         if self.suspects.is_empty() {
+            self.leave_older(&inner);
             return (self, None);
         }
         let reason = self.suspects[0].1.clone();
@@ -257,49 +269,21 @@ impl Lane {
             }
             body = fitting;
         }
-        let Body { format, written, .. } = body;
-        let proven = shard.formats.is_proven(format);
-        let turn = shard.turns.take(body.bytes.len()).await;
-        if let Some(end) = said.no() {
-            self.work.put_back(body);
-            return Some(end.clone());
-        }
-        let answer = inner.post(shard, self.tenant.as_ref(), &body).await;
-        let came = came(&answer);
-        let settled = settled(answer, format, written, proven);
-        // Before the turn ends: whoever has the next one is to know.
-        let is_no = match &settled {
-            Settled::Hold { reason } => {
-                self.noes += 1;
-                said.says_no(reason)
+        let (settled, is_no) = match self.ask(&body, false, inner, heard).await {
+            Ok(asked) => asked,
+            Err(end) => {
+                self.work.put_back(body);
+                return Some(end);
             }
-            Settled::Taken | Settled::InPart { .. } => {
-                said.takes();
-                shard.untried.took();
-                *shard.took_at.lock() = Some(Instant::now());
-                false
-            }
-            Settled::TooLarge { reason } | Settled::Refused { reason } => {
-                shard.untried.refused() && said.says_no(reason)
-            }
-            _ => false,
         };
-        turn.end(came, is_no);
         let end = match settled {
-            Settled::Taken => {
-                self.took(inner);
-                shard.formats.prove(format);
-                inner.metrics.samples.add(written.points());
-                None
-            }
+            Settled::Taken => None,
             Settled::InPart {
                 written: taken,
                 reason,
             } => {
-                self.took(inner);
                 self.work.infer_nothing();
-                shard.formats.prove(format);
-                inner.metrics.samples.add(taken.points());
+                let written = body.written;
                 let lost = [
                     written.samples.saturating_sub(taken.samples),
                     written.histograms.saturating_sub(taken.histograms),
@@ -321,7 +305,7 @@ impl Lane {
                 None
             }
             Settled::OtherFormat { reason } => {
-                shard.formats.fall_back(format, &inner.id, &reason);
+                shard.formats.fall_back(body.format, &inner.id, &reason);
                 match shard.formats.fit(&body) {
                     Some(_) => self.work.put_back(body),
                     // Never of a body of ours; but it must not be sent for ever.
@@ -340,7 +324,11 @@ impl Lane {
             Settled::TooLarge { reason } => self.cut(body, reason, Because::TooLarge, inner, heard).await,
             Settled::Refused { reason } => {
                 let because = if is_no { Because::Doubt } else { Because::Fault };
-                self.cut(body, reason, because, inner, heard).await
+                match self.ask_about_repeats(body, &reason, inner, heard).await {
+                    Ok(Some(body)) => self.cut(body, reason, because, inner, heard).await,
+                    Ok(None) => None,
+                    Err(end) => Some(end),
+                }
             }
         };
         // What is left has been cut by now: the next attempt is with less.
@@ -413,6 +401,14 @@ impl Lane {
 
     /// Gives up a body, which is counted, told, and kept for the dead letters until the batch is done, if there is room.
     fn refuse(&mut self, body: Body, reason: String, inner: &Inner) {
+        // What is older of the series was not written either.
+        for older in std::mem::take(&mut self.older) {
+            let (of_series, others) = apart(&older, &body);
+            self.older.extend(others);
+            if let Some(of_series) = of_series {
+                self.refused.add(of_series, reason.clone(), inner);
+            }
+        }
         let series = body.written.series;
         inner.metrics.refused_series.add(series);
         tracing::error!(

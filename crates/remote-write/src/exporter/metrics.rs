@@ -12,6 +12,7 @@ pub(super) struct Metrics {
     /// Samples, histograms, exemplars.
     pub unwritten: [Counter; 3],
     pub refused_series: Counter,
+    pub older_samples: Counter,
     pub dropped: [Counter; Reason::ALL.len()],
     pub label_collisions: Counter,
     pub name_collisions: Counter,
@@ -40,6 +41,12 @@ impl Metrics {
             refused_series: registry.counter(
                 "sluice_remote_write_refused_series_total",
                 "Series of a request that the destination refused for good, found by bisection; the log names them.",
+                labels(),
+            ),
+            older_samples: registry.counter(
+                "sluice_remote_write_older_samples_total",
+                "Samples of refused requests that the destination has all the same, or that come too late for it: it took the newest ones of their series again and \
+                 refused what is before.",
                 labels(),
             ),
             dropped: Reason::ALL.map(|reason| {

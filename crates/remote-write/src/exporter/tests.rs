@@ -32,6 +32,7 @@ mod restart;
 mod said_no;
 mod simulation;
 mod tenants;
+mod written;
 
 /// Answers in the place of endpoints, which are known by their URLs, so that time may be virtual.
 pub(super) trait Scripted: std::fmt::Debug + Send + Sync {
