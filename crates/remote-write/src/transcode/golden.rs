@@ -210,6 +210,8 @@ struct Compared {
     custom: usize,
     /// Requests listed in `divergences.txt`.
     divergences: usize,
+    /// What we make of these, put together: what else may become wrong in them differs from Prometheus's all the same, and would not be seen.
+    of_divergences: u32,
 }
 
 /// As `go run .` made it; whoever makes another one writes here how much it is.
@@ -219,6 +221,7 @@ const CORPUS: Compared = Compared {
     with_bounds: 312,
     custom: 968,
     divergences: 32,
+    of_divergences: 263_673_204,
 };
 
 /// How many metrics there are, and whether there is a histogram with explicit bounds among them.
@@ -265,7 +268,11 @@ fn prometheus_makes_the_same_series() {
             let mut text = Text::default();
             Transcoder::new(mapping).run(&[request], &mut text);
             text.0.sort();
-            differs |= digest(&text.0) != digests.next().unwrap();
+            let ours = digest(&text.0);
+            differs |= ours != digests.next().unwrap();
+            if listed.contains_key(&index) {
+                compared.of_divergences = compared.of_divergences.rotate_left(1) ^ ours;
+            }
             if show {
                 let lines: String = text
                     .0
