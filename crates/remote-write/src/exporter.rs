@@ -106,6 +106,7 @@ struct Inner {
     positions: Option<positions::Late>,
     /// For series that were refused, of all batches.
     room_for_refused: refused::Room,
+    too_old: lane::TooOld,
     metrics: Metrics,
     /// Answers in the place of all endpoints.
     #[cfg(test)]
@@ -214,6 +215,7 @@ impl RemoteWriteExporter {
             order: Arc::default(),
             positions,
             room_for_refused: refused::Room::default(),
+            too_old: lane::TooOld::default(),
             metrics: Metrics::new(registry, id),
             #[cfg(test)]
             scripted: std::sync::OnceLock::new(),

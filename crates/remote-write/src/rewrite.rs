@@ -45,6 +45,9 @@ pub(crate) fn cut_after(body: &Body, first: impl FnOnce(usize) -> usize) -> Opti
     Some((part(first), part(second)))
 }
 
+/// `Histogram.timestamp`, in both versions.
+const HISTOGRAM_TIME: u32 = 15;
+
 /// The same series in another format. Histograms with custom buckets are left out of 1.0: the difference is in what is
 /// written. `None` when the body cannot be read, which those of our encoders can.
 pub(crate) fn converted(body: &Body, format: Format) -> Option<Body> {
@@ -55,21 +58,37 @@ pub(crate) fn converted(body: &Body, format: Format) -> Option<Body> {
     rewritten(&plain, body.format, format, |_| true)
 }
 
-/// Where the samples of a body are: for each of its series, in the order of their first ones, their numbers in the body. A series that comes again is the same one.
+/// Where the samples of a body are.
+#[derive(Debug)]
+pub(crate) struct Samples {
+    /// For each series, in the order of their first ones, their numbers in the body. A series that comes again is the same one.
+    pub of_series: Vec<Vec<usize>>,
+    /// Of each, by its number.
+    pub times_ms: Vec<i64>,
+}
+
 /// `None` when the body cannot be read, which those of our encoders can.
-pub(crate) fn by_series(body: &Body) -> Option<Vec<Vec<usize>>> {
+pub(crate) fn samples(body: &Body) -> Option<Samples> {
     let plain = body.plain().ok()?;
-    let (mut places, mut all, mut number) = (HashMap::new(), Vec::new(), 0);
+    let (mut places, mut of_series, mut times_ms) = (HashMap::new(), Vec::new(), Vec::new());
     let read = each_series(body.format.version(), &plain, |series| {
-        let place = *places.entry(series.labels.clone()).or_insert(all.len());
-        if place == all.len() {
-            all.push(Vec::new());
+        let place = *places.entry(series.labels.clone()).or_insert(of_series.len());
+        if place == of_series.len() {
+            of_series.push(Vec::new());
         }
-        all[place].extend(number..number + series.points());
-        number += series.points();
+        let first = times_ms.len();
+        times_ms.extend(series.samples.iter().map(|sample| sample.timestamp_ms));
+        times_ms.extend(series.histograms.iter().map(|histogram| time_of(histogram)));
+        of_series[place].extend(first..times_ms.len());
         Ok(())
     });
-    read.ok().map(|()| all)
+    read.ok().map(|()| Samples { of_series, times_ms })
+}
+
+/// The time of a `Histogram` message, in milliseconds.
+fn time_of(histogram: &[u8]) -> i64 {
+    let times = Fields::of(histogram).filter(|field| field.number == HISTOGRAM_TIME);
+    times.last().and_then(|field| field.varint()).unwrap_or(0) as i64
 }
 
 /// Some of the samples of a body, by their numbers in it, and what has none if that is `wanted_without`. Metadata of 1.0 is left out: it comes again with its metrics.

@@ -11,6 +11,7 @@
 //! | 413 | halve | |
 //! | 3xx, 401, 402, 403, 404, 405, 406, 407, 410, 415, 421, 426, 431 | hold | every request would get the same: wrong address, credentials, or a receiver that speaks something else |
 //! | other 4xx, to 2.0, with some `*-Written` | taken in part | the receiver has found what is wrong itself |
+//! | other 4xx, which says that samples are too old | give those up | they get no younger, and what is behind them is to arrive |
 //! | other 4xx | bisect what was not written all the same | never retried: the specifications |
 
 use std::time::{Duration, SystemTime};
@@ -45,6 +46,10 @@ pub(super) enum Settled {
         reason: String,
     },
     Refused {
+        reason: String,
+    },
+    /// Some of its samples are older than the destination takes, of whatever series.
+    TooOld {
         reason: String,
     },
     /// The destination does not read this format.
@@ -82,6 +87,22 @@ fn written(headers: &HeaderMap) -> Option<Written> {
         histograms: histograms.unwrap_or(0),
         exemplars: exemplars.unwrap_or(0),
     })
+}
+
+/// What destinations call samples that are older than the oldest they take: Prometheus and Thanos, Cortex, Mimir.
+const TOO_OLD: [&str; 5] = [
+    "out of bounds",
+    "too old",
+    "too-old",
+    "too far in the past",
+    "too-far-in-past",
+];
+
+/// Whether an answer says that. Of a sample that is older than another one of its series it is not said: others in the request may be taken.
+fn is_too_old(said: &str) -> bool {
+    let said = said.to_lowercase();
+    let is_of_a_program = said.contains("index out of bounds");
+    !is_of_a_program && TOO_OLD.iter().any(|words| said.contains(words))
 }
 
 /// `sent` is what the body held; `proven` says that a body of its format has been taken before.
@@ -127,7 +148,9 @@ pub(super) fn settled(
     } else {
         format!("HTTP {status}: {said}")
     };
+    let nothing_written = told.is_none_or(|written| written.points() == 0);
     match status.as_u16() {
+        400 | 409 | 422 if nothing_written && is_too_old(&said) => Settled::TooOld { reason },
         408 | 429 | 500.. => Settled::Retry {
             // A delay of nothing is no hint: our own backoff applies.
             after: retry_after(&answer.headers, SystemTime::now()).filter(|delay| !delay.is_zero()),

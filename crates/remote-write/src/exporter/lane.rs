@@ -4,6 +4,7 @@
 //! are many, the search goes on slowly.
 
 mod ask;
+mod too_old;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,6 +20,8 @@ use super::search::{Because, Next, Queue};
 use super::tenant::Tenant;
 use crate::body::{Body, Written};
 use crate::rewrite::{apart, name_of_first};
+
+pub(super) use too_old::TooOld;
 
 /// Cuts that the search for refused series makes in a lane and batch without waiting. One bad series among 100,000 takes up to 24, a dozen of them
 /// anywhere up to 192.
@@ -322,6 +325,7 @@ impl Lane {
                 Some(LaneEnd::Hold { reason })
             }
             Settled::TooLarge { reason } => self.cut(body, reason, Because::TooLarge, inner, heard).await,
+            Settled::TooOld { reason } => self.pass_too_old(body, reason, inner, heard).await,
             Settled::Refused { reason } => {
                 let because = if is_no { Because::Doubt } else { Because::Fault };
                 match self.ask_about_repeats(body, &reason, inner, heard).await {

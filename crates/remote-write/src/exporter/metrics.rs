@@ -13,6 +13,7 @@ pub(super) struct Metrics {
     pub unwritten: [Counter; 3],
     pub refused_series: Counter,
     pub older_samples: Counter,
+    pub too_old_samples: Counter,
     pub dropped: [Counter; Reason::ALL.len()],
     pub label_collisions: Counter,
     pub name_collisions: Counter,
@@ -47,6 +48,11 @@ impl Metrics {
                 "sluice_remote_write_older_samples_total",
                 "Samples of refused requests that the destination has all the same, or that come too late for it: it took the newest ones of their series again and \
                  refused what is before.",
+                labels(),
+            ),
+            too_old_samples: registry.counter(
+                "sluice_remote_write_too_old_samples_total",
+                "Samples that are older than the destination takes, dropped so that what is newer arrives.",
                 labels(),
             ),
             dropped: Reason::ALL.map(|reason| {

@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 
 use crate::body::Body;
-use crate::rewrite::{by_series, with_samples};
+use crate::rewrite::{samples, with_samples};
 
 /// Series that have to say so: the samples of one may be too old by themselves.
 const HAVE_TO_SAY_SO: usize = 2;
@@ -59,7 +59,7 @@ pub(super) enum Found {
 impl Repeats {
     /// `None` where too few of its series come more than once.
     pub fn of(body: &Body) -> Option<Self> {
-        let series = by_series(body)?;
+        let series = samples(body)?.of_series;
         let asked: Vec<usize> = (0..series.len())
             .filter(|at| (2..=MAX_SAMPLES).contains(&series[*at].len()))
             .take(ASKED)

@@ -32,6 +32,7 @@ mod restart;
 mod said_no;
 mod simulation;
 mod tenants;
+mod too_old;
 mod written;
 
 /// Answers in the place of endpoints, which are known by their URLs, so that time may be virtual.
@@ -52,7 +53,7 @@ struct Seen {
     taken: Mutex<BTreeMap<String, Vec<f64>>>,
 }
 
-/// Looks at a request and its series and says how to answer it; with nothing: never.
+/// Looks at a request and its series and says how to answer it, with a text behind an empty line if there is one; with nothing: never.
 type Judge = dyn Fn(&Got<'_>, &[(String, f64)]) -> &'static str + Send + Sync;
 
 /// A request, beside its series.
@@ -146,7 +147,8 @@ async fn serve(mut stream: TcpStream, seen: Arc<Seen>, judge: Arc<Judge>) {
                 taken.entry(series).or_default().push(value);
             }
         }
-        let answer = format!("HTTP/1.1 {answer}content-length: 0\r\n\r\n");
+        let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((answer.trim_end(), ""));
+        let answer = format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\n\r\n{text}", text.len());
         stream.write_all(answer.as_bytes()).await.unwrap();
     }
 }
@@ -173,6 +175,11 @@ fn exporter_of(url: &str, lanes: usize, format: Format) -> RemoteWriteExporter {
 
 /// One point for each of these series, with this value.
 fn batch(series: std::ops::Range<usize>, value: f64) -> Batch {
+    batch_at(0, series, value)
+}
+
+/// The same so many seconds later.
+fn batch_at(seconds: u64, series: std::ops::Range<usize>, value: f64) -> Batch {
     let points = series.clone().map(|n| NumberDataPoint {
         attributes: vec![KeyValue {
             key: "n".to_owned(),
@@ -181,7 +188,7 @@ fn batch(series: std::ops::Range<usize>, value: f64) -> Batch {
             }),
             ..Default::default()
         }],
-        time_unix_nano: 1_790_000_000_000_000_000,
+        time_unix_nano: 1_790_000_000_000_000_000 + seconds * 1_000_000_000,
         value: Some(number_data_point::Value::AsDouble(value)),
         ..Default::default()
     });

@@ -42,6 +42,13 @@ impl Lane {
                 *shard.took_at.lock() = Some(Instant::now());
                 false
             }
+            // It has read them and judges their samples: it works.
+            Settled::TooOld { .. } => {
+                said.takes();
+                shard.untried.took();
+                shard.formats.prove(format);
+                false
+            }
             Settled::TooLarge { reason } | Settled::Refused { reason } => {
                 !about_a_no && shard.untried.refused() && said.says_no(reason)
             }
@@ -79,7 +86,7 @@ impl Lane {
         while let Some(sample) = repeats.next() {
             match self.ask(&sample, true, inner, heard).await {
                 Ok((Settled::Taken | Settled::InPart { .. }, _)) => repeats.answered(true),
-                Ok((Settled::Refused { .. }, _)) => repeats.answered(false),
+                Ok((Settled::Refused { .. } | Settled::TooOld { .. }, _)) => repeats.answered(false),
                 Ok((Settled::Hold { reason }, _)) => end = Some(LaneEnd::Hold { reason }),
                 Ok((Settled::Retry { after, reason }, _)) => end = Some(LaneEnd::Retry { after, reason }),
                 // Of a body of one sample that is new: the body has its turn again.
