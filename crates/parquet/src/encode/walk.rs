@@ -1,6 +1,6 @@
 //! From the bytes of a request to rows, in one direction: each row goes to the table and hour it belongs to.
 
-use sluice_wire::{MetricKind, Request};
+use sluice_wire::{MetricKind, Request, prefetch};
 
 use super::EncodeError;
 use super::attributes::{Pairs, Reading, Repairs};
@@ -113,17 +113,15 @@ fn walk<'a>(
     Ok(rows)
 }
 
-/// Bytes of a request that are fetched at once: near the core there is room for them, and for what rows are pushed into.
-const FETCHED: usize = 16 << 10;
+/// Bytes that are asked for before they are read: what half of a core's first cache holds, and more than are read in the time that
+/// memory takes.
+const AHEAD: usize = 8 << 10;
 
-/// So much of a resource is fetched beforehand: more would have left the caches again before it is read.
+/// So much of a resource is asked for before it is read: more would have left the caches again.
 const MOST_AHEAD: usize = 256 << 10;
 
-/// Bytes that memory gives at once.
-const LINE: usize = 64;
-
-/// What of a request nothing has been read of. The next field is found by the length of the one before, and so, in a request that lies in
-/// memory, each of them waits for memory after the other; fetched before, they wait together.
+/// What of a request nobody has asked memory for. The next field is found by the length of the one before, and so, in a request that lies
+/// in memory, each of them waits for memory after the other; asked for before, they come together.
 struct Ahead<'a>(&'a [u8]);
 
 impl Ahead<'_> {
@@ -132,12 +130,11 @@ impl Ahead<'_> {
         let begin = part.as_ptr().addr();
         let passed = begin.saturating_sub(self.0.as_ptr().addr());
         self.0 = &self.0[passed.min(self.0.len())..];
-        let end = begin + part.len().min(MOST_AHEAD);
-        while !self.0.is_empty() && self.0.as_ptr().addr() < end {
-            let (next, rest) = self.0.split_at(self.0.len().min(FETCHED));
-            self.0 = rest;
-            std::hint::black_box(next.iter().step_by(LINE).fold(0, |all, byte| all | byte));
-        }
+        let end = begin + part.len().min(MOST_AHEAD) + AHEAD;
+        let more = end.saturating_sub(self.0.as_ptr().addr()).min(self.0.len());
+        let (next, rest) = self.0.split_at(more);
+        self.0 = rest;
+        prefetch(next);
     }
 }
 
