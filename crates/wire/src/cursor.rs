@@ -240,6 +240,21 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
+    /// The value of the next field, if it is a delimited one of this number, below 16, with less than 128 bytes. Otherwise it is
+    /// still the next field.
+    #[inline(always)]
+    pub fn next_short(&mut self, number: u8) -> Option<&'a [u8]> {
+        let [key, len @ ..0x80, rest @ ..] = self.rest else {
+            return None;
+        };
+        if *key != number << 3 | wire::LEN {
+            return None;
+        }
+        let (value, rest) = rest.split_at_checked(usize::from(*len))?;
+        self.rest = rest;
+        Some(value)
+    }
+
     /// The next delimited field of this number.
     #[inline(always)]
     pub(crate) fn next_delimited(&mut self, number: u32) -> Option<Field<'a>> {

@@ -66,9 +66,8 @@ fn walk<'a>(
     reading: &mut Reading<'a>,
 ) -> Result<u64, EncodeError> {
     let mut rows = 0;
-    let mut ahead = Ahead(request.raw());
     for resource in request.resources() {
-        ahead.reach(resource.raw());
+        reach(resource.raw());
         source.set_resource(&resource, reading.keys, reading.repairs);
         for scope in resource.scopes() {
             source.set_scope(&scope, reading.keys, reading.repairs);
@@ -113,29 +112,13 @@ fn walk<'a>(
     Ok(rows)
 }
 
-/// Bytes that are asked for before they are read: what half of a core's first cache holds, and more than are read in the time that
-/// memory takes.
-const AHEAD: usize = 8 << 10;
-
 /// So much of a resource is asked for before it is read: more would have left the caches again.
 const MOST_AHEAD: usize = 256 << 10;
 
-/// What of a request nobody has asked memory for. The next field is found by the length of the one before, and so, in a request that lies
-/// in memory, each of them waits for memory after the other; asked for before, they come together.
-struct Ahead<'a>(&'a [u8]);
-
-impl Ahead<'_> {
-    /// `part` of the request is read next.
-    fn reach(&mut self, part: &[u8]) {
-        let begin = part.as_ptr().addr();
-        let passed = begin.saturating_sub(self.0.as_ptr().addr());
-        self.0 = &self.0[passed.min(self.0.len())..];
-        let end = begin + part.len().min(MOST_AHEAD) + AHEAD;
-        let more = end.saturating_sub(self.0.as_ptr().addr()).min(self.0.len());
-        let (next, rest) = self.0.split_at(more);
-        self.0 = rest;
-        prefetch(next);
-    }
+/// Asks memory for what is read next. The next field is found by the length of the one before, and so, in a request that lies in memory,
+/// each of them waits for memory after the other; asked for before, they come together.
+fn reach(resource: &[u8]) {
+    prefetch(&resource[..resource.len().min(MOST_AHEAD)]);
 }
 
 fn table_of(kind: MetricKind) -> Table {
