@@ -361,3 +361,6 @@ pub(crate) fn write_double(out: &mut Vec<u8>, value: f64) {
         value => write!(out, "{value:?}"),
     };
 }
+
+#[cfg(test)]
+mod tests;
