@@ -240,6 +240,21 @@ impl<'a> Fields<'a> {
         Self { rest: message }
     }
 
+    /// The value of the next field, if it is a delimited one of this number, below 16, with less than 128 bytes. Otherwise it is
+    /// still the next field.
+    #[inline(always)]
+    pub fn next_short(&mut self, number: u8) -> Option<&'a [u8]> {
+        let [key, len @ ..0x80, rest @ ..] = self.rest else {
+            return None;
+        };
+        if *key != number << 3 | wire::LEN {
+            return None;
+        }
+        let (value, rest) = rest.split_at_checked(usize::from(*len))?;
+        self.rest = rest;
+        Some(value)
+    }
+
     /// The next delimited field of this number.
     #[inline(always)]
     pub(crate) fn next_delimited(&mut self, number: u32) -> Option<Field<'a>> {
@@ -327,4 +342,46 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 pub(crate) const fn varint_len(value: u64) -> usize {
     // 9/64 is a shade above 1/7, exact for 1 to 64 bits.
     (((64 - (value | 1).leading_zeros()) * 9 + 64) / 64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Scenario: a delimited field of every length up to 300 and some number, cut or whole, with another field behind it or nothing; then
+    /// fields of other kinds.
+    /// Guarantees: what is taken as short is what the iterator takes, and what follows follows; nothing else is taken.
+    #[test]
+    fn short_fields_are_fields() {
+        for number in [1, 6, 15] {
+            for length in 0..300usize {
+                let mut message = vec![number << 3 | wire::LEN];
+                put_varint(&mut message, length as u64);
+                message.resize(message.len() + length, 0xab);
+                let whole = message.len();
+                message.extend([0x08, 0x01]);
+                for end in [whole - 1, whole, message.len()] {
+                    let (mut fields, mut others) = (Fields::of(&message[..end]), Fields::of(&message[..end]));
+                    assert_eq!(fields.next_short(number % 15 + 1), None);
+                    match fields.next_short(number) {
+                        Some(value) => {
+                            assert!(length < 128 && end >= whole, "{length}");
+                            assert_eq!(others.next().and_then(|field| field.bytes()), Some(value));
+                        }
+                        None => assert!(length >= 128 || end < whole, "{length}"),
+                    }
+                    assert_eq!(fields.rest, others.rest);
+                }
+            }
+        }
+        for other in [
+            &[0x0d, 1, 2, 3, 4][..],
+            &[0x08, 1],
+            &[0x09, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[0x0a],
+            &[],
+        ] {
+            assert_eq!(Fields::of(other).next_short(1), None);
+        }
+    }
 }

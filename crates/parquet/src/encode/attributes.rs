@@ -52,11 +52,16 @@ pub(crate) struct Reading<'a> {
 
 impl<'a> Reading<'a> {
     /// Reads the attributes in field `number` of a message.
-    pub fn read(&mut self, message: &'a [u8], number: u32) {
+    pub fn read(&mut self, message: &'a [u8], number: u8) {
         let Self { keys, pairs, repairs } = self;
         pairs.begin(keys);
-        for field in Fields::of(message).filter(|field| field.number == number) {
-            if let Some(attribute) = field.bytes() {
+        let mut fields = Fields::of(message);
+        loop {
+            pairs.push_next(&mut fields, number, keys, repairs);
+            let Some(field) = fields.next() else { break };
+            if field.number == u32::from(number)
+                && let Some(attribute) = field.bytes()
+            {
                 pairs.push(attribute, keys, repairs);
             }
         }
@@ -197,6 +202,14 @@ impl<'a> Pairs<'a> {
             text_bytes: 0,
             first,
             guess: first,
+        }
+    }
+
+    /// Takes the attributes that come next, in fields of this number with less than 128 bytes, as nearly all of them are.
+    #[inline]
+    pub fn push_next(&mut self, fields: &mut Fields<'a>, number: u8, keys: &mut Keys, repairs: &mut Repairs) {
+        while let Some(attribute) = fields.next_short(number) {
+            self.push(attribute, keys, repairs);
         }
     }
 
@@ -348,3 +361,6 @@ pub(crate) fn write_double(out: &mut Vec<u8>, value: f64) {
         value => write!(out, "{value:?}"),
     };
 }
+
+#[cfg(test)]
+mod tests;

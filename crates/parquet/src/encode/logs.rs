@@ -47,7 +47,10 @@ impl<'a> Record<'a> {
         };
         let Reading { keys, pairs, repairs } = reading;
         pairs.begin(keys);
-        for field in Fields::of(record.raw()) {
+        let mut fields = Fields::of(record.raw());
+        loop {
+            pairs.push_next(&mut fields, 6, keys, repairs);
+            let Some(field) = fields.next() else { break };
             let bytes = || field.bytes().unwrap_or_default();
             match field.number {
                 1 => read.time = field.fixed64().unwrap_or(0),

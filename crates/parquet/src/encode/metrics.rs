@@ -166,7 +166,7 @@ impl PointColumns {
 /// The numbers of fields that differ from one kind of point to another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Numbers {
-    pub attributes: u32,
+    pub attributes: u8,
     pub flags: u32,
     pub exemplars: Option<u32>,
 }

@@ -35,7 +35,10 @@ impl<'a> Source<'a> {
             match (field.number, field.bytes()) {
                 // A message that comes several times is one.
                 (1, Some(resource)) => {
-                    for field in Fields::of(resource) {
+                    let mut fields = Fields::of(resource);
+                    loop {
+                        self.resource.push_next(&mut fields, 1, keys, repairs);
+                        let Some(field) = fields.next() else { break };
                         match (field.number, field.bytes()) {
                             (1, Some(attribute)) => self.resource.push(attribute, keys, repairs),
                             (2, None) => self.resource_dropped = field.varint().unwrap_or(0) as u32,

@@ -32,11 +32,11 @@ fn read(file: Vec<u8>) -> Vec<RecordBatch> {
     builder.build().unwrap().map(Result::unwrap).collect()
 }
 
-fn value(value: Any) -> Option<AnyValue> {
+pub(super) fn value(value: Any) -> Option<AnyValue> {
     Some(AnyValue { value: Some(value) })
 }
 
-fn attribute(key: &str, value: Option<AnyValue>) -> KeyValue {
+pub(super) fn attribute(key: &str, value: Option<AnyValue>) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
         value,
@@ -134,7 +134,7 @@ fn of_json(json: &serde_json::Value) -> Option<AnyValue> {
     })
 }
 
-fn attributes_of(batch: &RecordBatch, name: &str, types: &str, row: usize) -> Vec<KeyValue> {
+pub(super) fn attributes_of(batch: &RecordBatch, name: &str, types: &str, row: usize) -> Vec<KeyValue> {
     let entries = batch.column_by_name(name).unwrap().as_map().value(row);
     let types = batch.column_by_name(types).unwrap().as_string::<i32>().value(row);
     let (keys, values) = (

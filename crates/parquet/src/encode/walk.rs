@@ -1,6 +1,6 @@
 //! From the bytes of a request to rows, in one direction: each row goes to the table and hour it belongs to.
 
-use sluice_wire::{MetricKind, Request};
+use sluice_wire::{MetricKind, Request, prefetch};
 
 use super::EncodeError;
 use super::attributes::{Pairs, Reading, Repairs};
@@ -66,9 +66,8 @@ fn walk<'a>(
     reading: &mut Reading<'a>,
 ) -> Result<u64, EncodeError> {
     let mut rows = 0;
-    let mut ahead = Ahead(request.raw());
     for resource in request.resources() {
-        ahead.reach(resource.raw());
+        reach(resource.raw());
         source.set_resource(&resource, reading.keys, reading.repairs);
         for scope in resource.scopes() {
             source.set_scope(&scope, reading.keys, reading.repairs);
@@ -113,32 +112,13 @@ fn walk<'a>(
     Ok(rows)
 }
 
-/// Bytes of a request that are fetched at once: near the core there is room for them, and for what rows are pushed into.
-const FETCHED: usize = 16 << 10;
-
-/// So much of a resource is fetched beforehand: more would have left the caches again before it is read.
+/// So much of a resource is asked for before it is read: more would have left the caches again.
 const MOST_AHEAD: usize = 256 << 10;
 
-/// Bytes that memory gives at once.
-const LINE: usize = 64;
-
-/// What of a request nothing has been read of. The next field is found by the length of the one before, and so, in a request that lies in
-/// memory, each of them waits for memory after the other; fetched before, they wait together.
-struct Ahead<'a>(&'a [u8]);
-
-impl Ahead<'_> {
-    /// `part` of the request is read next.
-    fn reach(&mut self, part: &[u8]) {
-        let begin = part.as_ptr().addr();
-        let passed = begin.saturating_sub(self.0.as_ptr().addr());
-        self.0 = &self.0[passed.min(self.0.len())..];
-        let end = begin + part.len().min(MOST_AHEAD);
-        while !self.0.is_empty() && self.0.as_ptr().addr() < end {
-            let (next, rest) = self.0.split_at(self.0.len().min(FETCHED));
-            self.0 = rest;
-            std::hint::black_box(next.iter().step_by(LINE).fold(0, |all, byte| all | byte));
-        }
-    }
+/// Asks memory for what is read next. The next field is found by the length of the one before, and so, in a request that lies in memory,
+/// each of them waits for memory after the other; asked for before, they come together.
+fn reach(resource: &[u8]) {
+    prefetch(&resource[..resource.len().min(MOST_AHEAD)]);
 }
 
 fn table_of(kind: MetricKind) -> Table {
