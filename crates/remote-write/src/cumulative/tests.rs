@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -11,7 +12,7 @@ use otlp::exponential_histogram_data_point::Buckets as OtlpBuckets;
 use otlp::{metric, number_data_point};
 use prost::Message as _;
 use sluice_journal::Filesystem as _;
-use sluice_journal::testing::{Fault as DiskFault, Operation, SimulatedDisk};
+use sluice_journal::testing::{Fault as DiskFault, ManualClock, Operation, SimulatedDisk};
 use sluice_wire::Fields;
 
 use super::*;
@@ -617,7 +618,7 @@ fn an_old_file_is_not_believed() {
         send(&mut encoder(&disk), &[&numbers(&[("a", 1, Some(1))])]);
         let now_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
         let mut after = Cumulative::new(1000, Some(on(&disk)));
-        after.begin(now_ms + hours * 3_600_000);
+        after.begin(now_ms + hours * 3_600_000, Instant::now());
         assert_eq!(after.take_faults(), want);
         assert_eq!(after.totals.len(), usize::from(hours == 0));
         assert_eq!(disk.size_bytes(Path::new(PATH)).is_ok(), hours == 0);
@@ -740,6 +741,50 @@ fn exponential_histograms_add_up() {
             assert_eq!(send(&mut process, &[&delta]).0, got);
         }
     }
+}
+
+/// Scenario: the table is full; a new series comes whose clock is six minutes ahead, then one of a clock that is two years ahead takes a place
+/// that has become free. Ten minutes go by in which nothing comes, then five in which one series of the two goes on.
+/// Guarantees: no sender's clock and no outage makes the series of others stale; one that nothing is added to is, however far ahead its clock.
+#[test]
+fn no_clock_of_a_sender_makes_others_stale() {
+    let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    let mut encoder = encoder_of(3, None);
+    encoder.set_clock(clock.clone());
+    let mut send_all = |points: &[(&str, u64, Option<i64>)]| {
+        let (got, outcome) = send(&mut encoder, &[&numbers(points)]);
+        (got, outcome.dropped.get(Reason::DeltaRoom))
+    };
+    let now = 1_000_000;
+    send_all(&[
+        ("a", now, Some(1)),
+        ("b", now, Some(1)),
+        ("ahead", now + 63_072_000, Some(1)),
+    ]);
+    clock.advance(Duration::from_secs(1));
+    let (got, no_room) = send_all(&[
+        ("new", now + 360, Some(1)),
+        ("a", now + 1, Some(1)),
+        ("b", now + 1, Some(1)),
+    ]);
+    assert_eq!(no_room, 1);
+    assert_eq!((values(&got, "a"), values(&got, "b")), (vec![2.0], vec![2.0]));
+    clock.advance(Duration::from_secs(600));
+    let (got, no_room) = send_all(&[
+        ("new", now + 601, Some(1)),
+        ("a", now + 601, Some(1)),
+        ("b", now + 601, Some(1)),
+    ]);
+    assert_eq!((no_room, values(&got, "b")), (1, vec![3.0]));
+    for minute in 1..=5 {
+        clock.advance(Duration::from_secs(60));
+        let at = now + 601 + 60 * minute;
+        send_all(&[("a", at, Some(1)), ("b", at, Some(1))]);
+    }
+    let at = now + 902;
+    let (got, no_room) = send_all(&[("new", at, Some(1)), ("a", at, Some(1)), ("b", at, Some(1))]);
+    assert_eq!((no_room, values(&got, "new")), (0, vec![1.0]));
+    assert_eq!((values(&got, "a"), values(&got, "b")), (vec![9.0], vec![9.0]));
 }
 
 /// Scenario: deltas that are not valid, one without room, and a number series by the histogram's name.
