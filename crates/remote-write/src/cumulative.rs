@@ -17,6 +17,7 @@ mod tests;
 mod total;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -270,7 +271,7 @@ impl Cumulative {
         self.now_ms.saturating_add(AHEAD_MS)
     }
 
-    /// The total with `delta` in it.
+    /// The total with `delta` in it. One that is no finite number any more begins anew.
     fn add(&mut self, key: Key, delta: f64, sample: &Sample<'_>) -> Result<(f64, i64), Refused> {
         let at_ms = sample.timestamp_ms;
         if let Some(Total {
@@ -294,7 +295,7 @@ impl Cumulative {
                         last_ms,
                     },
                 added_at,
-            }) => {
+            }) if (*value + delta).is_finite() => {
                 *value += delta;
                 *last_ms = at_ms;
                 *added_at = self.worked;
@@ -384,17 +385,18 @@ impl Cumulative {
         Ok(())
     }
 
-    /// The series ends; unless it went on after that, and the end came again.
-    fn end_series(&mut self, key: Key, at_ms: i64) {
-        if self
-            .totals
-            .get(&key)
-            .is_some_and(|known| known.total.last_ms < at_ms)
-            && let Some(Placed { total, .. }) = self.totals.remove(&key)
-        {
-            self.places -= total.places();
-            self.changes.add(Change::Ended(key, at_ms));
+    /// The series ends. When it went on after that, only an end that comes again is sent again.
+    fn end_series(&mut self, key: Key, at_ms: i64) -> Result<(), Refused> {
+        let came_before = self.again.take_end(key, at_ms);
+        match self.totals.entry(key) {
+            Entry::Occupied(known) if known.get().total.last_ms < at_ms => {
+                self.places -= known.remove().total.places();
+            }
+            Entry::Occupied(_) if !came_before => return Err(Refused::OutOfOrder),
+            _ => {}
         }
+        self.changes.add(Change::Ended(key, at_ms));
+        Ok(())
     }
 }
 
@@ -416,9 +418,14 @@ impl<S: Sink> Sink for Before<'_, S> {
             Value::Float(delta) if delta.to_bits() != STALE_NAN => delta,
             // A histogram comes by the other way, unless it ends its series.
             _ => {
-                self.totals.end_series(key, sample.timestamp_ms);
-                self.totals.kept += 1;
-                return self.sink.sample(labels, sample, about);
+                match self.totals.end_series(key, sample.timestamp_ms) {
+                    Ok(()) => {
+                        self.totals.kept += 1;
+                        self.sink.sample(labels, sample, about);
+                    }
+                    Err(why) => self.totals.refused[why as usize] += 1,
+                }
+                return;
             }
         };
         match self.totals.add(key, delta, sample) {

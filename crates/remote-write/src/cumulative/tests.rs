@@ -787,6 +787,123 @@ fn no_clock_of_a_sender_makes_others_stale() {
     assert_eq!((values(&got, "a"), values(&got, "b")), (vec![9.0], vec![9.0]));
 }
 
+/// Scenario: a number, an explicit and an exponential histogram as deltas; between finite ones come values and sums that are infinite or NaN,
+/// as cumulative ones too, and at last one with which the total is more than a double can be.
+/// Guarantees: such deltas are dropped, whole, and counted; the totals go on without them; cumulative ones go out as they came; a total that
+/// would not be finite any more begins anew.
+#[test]
+fn what_is_not_finite_is_not_added() {
+    fn requests(second: u64, value: f64, temporality: i32) -> [Vec<u8>; 3] {
+        let (start, time) = ((second - 1) * 1_000_000_000, second * 1_000_000_000);
+        let number = otlp::NumberDataPoint {
+            attributes: attributes("a"),
+            start_time_unix_nano: start,
+            time_unix_nano: time,
+            value: Some(number_data_point::Value::AsDouble(value)),
+            ..Default::default()
+        };
+        let histogram = otlp::HistogramDataPoint {
+            attributes: attributes("a"),
+            start_time_unix_nano: start,
+            time_unix_nano: time,
+            count: 1,
+            sum: Some(value),
+            ..Default::default()
+        };
+        let exponential = Exponential {
+            sum: value,
+            ..histogram_of(0, &[0])
+        };
+        [
+            request(
+                "c",
+                metric::Data::Sum(otlp::Sum {
+                    data_points: vec![number],
+                    aggregation_temporality: temporality,
+                    is_monotonic: true,
+                }),
+            ),
+            request(
+                "b",
+                metric::Data::Histogram(otlp::Histogram {
+                    data_points: vec![histogram],
+                    aggregation_temporality: temporality,
+                }),
+            ),
+            exponentials(&[("a", second, &exponential)], temporality),
+        ]
+    }
+    let mut encoder = encoder_of(1000, None);
+    let mut dropped = |second, value, temporality| {
+        requests(second, value, temporality).map(|request| {
+            let (got, outcome) = send(&mut encoder, &[&request]);
+            assert_eq!(outcome.points + outcome.dropped.total(), 1);
+            assert_eq!(got.is_empty(), outcome.points == 0);
+            (outcome.dropped.get(Reason::DeltaValue), got)
+        })
+    };
+    dropped(1, 1.0, DELTA);
+    for (second, value) in (2..).zip([f64::NAN, f64::INFINITY, f64::NEG_INFINITY]) {
+        for (dropped, _) in dropped(second, value, DELTA) {
+            assert_eq!(dropped, 1, "{value}");
+        }
+    }
+    let [(_, number), (_, explicit), (_, exponential)] = dropped(5, 2.0, DELTA);
+    assert_eq!(values(&number, "a"), [3.0]);
+    assert_eq!(explicit[&("a".to_owned(), 5000)].2, 0);
+    let two = Exponential {
+        sum: 3.0,
+        ..histogram_of(0, &[0, 0])
+    };
+    let (want, _) = send(
+        &mut encoder_of(0, None),
+        &[&exponentials(&[("a", 5, &two)], CUMULATIVE)],
+    );
+    assert_eq!(
+        exponential[&("a".to_owned(), 5000)].1,
+        want[&("a".to_owned(), 5000)].1
+    );
+    for (dropped, _) in dropped(6, f64::NAN, CUMULATIVE) {
+        assert_eq!(dropped, 0);
+    }
+    dropped(7, f64::MAX, DELTA);
+    let [(_, number), ..] = dropped(8, f64::MAX, DELTA);
+    assert_eq!(number[&("a".to_owned(), 8000)], (f64::MAX, Vec::new(), 7000));
+}
+
+/// Scenario: a series ends at a time that is not after its last point, with and without a kill before it comes again; and an end behind which it
+/// went on comes again, as often as the process is killed.
+/// Guarantees: an end that came late is counted and not sent, and the series goes on; one that came in its time is sent each time.
+#[test]
+fn an_end_behind_a_later_point_is_not_sent() {
+    let disk = SimulatedDisk::default();
+    let mut process = encoder(&disk);
+    let good = numbers(&[
+        ("new", 1, None),
+        ("new", 2, Some(1)),
+        ("a", 1, Some(1)),
+        ("a", 2, None),
+        ("a", 5, Some(1)),
+    ]);
+    let (sent, _) = send(&mut process, &[&good]);
+    assert_eq!(sent.len(), 5);
+    for _ in 0..3 {
+        for late in [4, 5] {
+            let (got, outcome) = send(&mut process, &[&numbers(&[("a", late, None)])]);
+            assert!(got.is_empty());
+            assert_eq!((outcome.points, outcome.dropped.get(Reason::DeltaOrder)), (0, 1));
+        }
+        disk.kill();
+        process = encoder(&disk);
+        let (again, outcome) = send(&mut process, &[&good]);
+        assert_eq!((again.len(), outcome.points), (5, 5));
+    }
+    assert_eq!(
+        values(&send(&mut process, &[&numbers(&[("a", 6, Some(1))])]).0, "a"),
+        [2.0]
+    );
+}
+
 /// Scenario: deltas that are not valid, one without room, and a number series by the histogram's name.
 /// Guarantees: each is counted by what is wrong with it, and none is added.
 #[test]
