@@ -17,7 +17,9 @@ mod tests;
 mod total;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::hash;
 use crate::labels::SeriesLabels;
@@ -32,8 +34,12 @@ pub use file::TotalsFile;
 pub(crate) use total::Change;
 use total::{Amount, Key, Total};
 
-/// A series that has had no point for so long gives up its place to one that needs it: the default of `max_stale` in the Collector's processor.
-const STALE_AFTER_MS: i64 = 300_000;
+/// A series to which nothing was added for so long gives up its place to one that needs it: the default of `max_stale` in the Collector's processor.
+/// It goes by our clock: by the times of points, one sender whose clock is ahead would make the series of all others stale.
+const STALE_AFTER: Duration = Duration::from_secs(300);
+
+/// No more than this passes for them between two requests: after an outage, in which nothing was encoded, or all would be stale at once.
+const LONGEST_GAP: Duration = Duration::from_secs(60);
 
 /// Points from so far in the future are of a clock that was wrong. After a restart their series may begin anew.
 const AHEAD_MS: i64 = 3_600_000;
@@ -49,10 +55,18 @@ enum Refused {
 /// Numbers of what is refused, by [`Refused`].
 type Counts = [u64; 3];
 
+/// A total in its place.
+#[derive(Debug)]
+struct Placed {
+    total: Total,
+    /// When it was last added to, as [`Cumulative::worked`] was then.
+    added_at: Duration,
+}
+
 /// The totals of the series that have come as deltas.
 #[derive(Debug)]
 pub(crate) struct Cumulative {
-    totals: HashMap<Key, Total>,
+    totals: HashMap<Key, Placed>,
     /// Places that they take, and may take.
     places: usize,
     max_places: usize,
@@ -63,8 +77,11 @@ pub(crate) struct Cumulative {
     tenant_seed: u64,
     /// What the points of this request have made of their series.
     changes: Changes,
-    /// The time of day when it began.
+    /// The time of day when it began, and when that was.
     now_ms: i64,
+    begun: Option<Instant>,
+    /// The time that has passed in the beginnings of requests, with gaps of at most [`LONGEST_GAP`].
+    worked: Duration,
     again: Again,
     log: Option<Log>,
     is_read: bool,
@@ -91,6 +108,8 @@ impl Cumulative {
             tenant_seed: seed,
             changes: Changes::default(),
             now_ms: 0,
+            begun: None,
+            worked: Duration::ZERO,
             again: Again::default(),
             log: file.filter(|_| max_places > 0).map(Log::new),
             is_read: false,
@@ -113,9 +132,12 @@ impl Cumulative {
     }
 
     /// Begins a request; `now_ms` is the time of day. The first one reads the file.
-    pub fn begin(&mut self, now_ms: i64) {
+    pub fn begin(&mut self, now_ms: i64, now: Instant) {
         self.changes.take();
         self.now_ms = now_ms;
+        if let Some(before) = self.begun.replace(now) {
+            self.worked += now.saturating_duration_since(before).min(LONGEST_GAP);
+        }
         if !std::mem::replace(&mut self.is_read, true) {
             self.read();
         }
@@ -160,7 +182,8 @@ impl Cumulative {
             let places = self.places + total.places();
             if places <= self.max_places && total.last_ms <= latest_ms {
                 self.places = places;
-                self.totals.insert(key, total);
+                let added_at = self.worked;
+                self.totals.insert(key, Placed { total, added_at });
             } else {
                 // In the file, too: it would be taken for the last one after the next start.
                 self.changes
@@ -181,7 +204,10 @@ impl Cumulative {
     pub fn end(&mut self) -> Counts {
         if let Some(log) = &mut self.log
             && !self.changes.is_empty()
-            && let Err(fault) = log.write(self.now_ms, self.changes.all(), self.seed, &self.totals)
+            && let Err(fault) = {
+                let totals = self.totals.iter().map(|(key, placed)| (key, &placed.total));
+                log.write(self.now_ms, self.changes.all(), self.seed, totals)
+            }
         {
             self.faults.push(fault);
         }
@@ -245,7 +271,7 @@ impl Cumulative {
         self.now_ms.saturating_add(AHEAD_MS)
     }
 
-    /// The total with `delta` in it.
+    /// The total with `delta` in it. One that is no finite number any more begins anew.
     fn add(&mut self, key: Key, delta: f64, sample: &Sample<'_>) -> Result<(f64, i64), Refused> {
         let at_ms = sample.timestamp_ms;
         if let Some(Total {
@@ -257,17 +283,22 @@ impl Cumulative {
             return Ok((value, start_ms));
         }
         let known = self.totals.get_mut(&key);
-        if known.as_ref().is_some_and(|total| at_ms <= total.last_ms) {
+        if known.as_ref().is_some_and(|known| at_ms <= known.total.last_ms) {
             return Err(Refused::OutOfOrder);
         }
         let (value, start_ms) = match known {
-            Some(Total {
-                amount: Amount::Float(value),
-                start_ms,
-                last_ms,
-            }) => {
+            Some(Placed {
+                total:
+                    Total {
+                        amount: Amount::Float(value),
+                        start_ms,
+                        last_ms,
+                    },
+                added_at,
+            }) if (*value + delta).is_finite() => {
                 *value += delta;
                 *last_ms = at_ms;
+                *added_at = self.worked;
                 (*value, *start_ms)
             }
             _ => {
@@ -305,7 +336,7 @@ impl Cumulative {
         {
             return Ok((histogram, start_ms));
         }
-        let known = self.totals.get(&key);
+        let known = self.totals.get(&key).map(|placed| &placed.total);
         if known.is_some_and(|total| at_ms <= total.last_ms) {
             return Err(Refused::OutOfOrder);
         }
@@ -329,39 +360,43 @@ impl Cumulative {
     /// Puts a total into its place, if there is room for it.
     fn keep(&mut self, key: Key, total: Total) -> Result<(), Refused> {
         let needed = |totals: &Self| {
-            let before = totals.totals.get(&key).map_or(0, Total::places);
+            let before = totals.totals.get(&key).map_or(0, |known| known.total.places());
             totals.places - before + total.places()
         };
         let mut places = needed(self);
         if places > self.max_places && !std::mem::replace(&mut self.swept, true) {
-            let stale_before = total.last_ms.saturating_sub(STALE_AFTER_MS);
-            let changes = &mut self.changes;
-            self.totals.retain(|key, total| {
-                let stays = total.last_ms >= stale_before;
+            let (worked, changes) = (self.worked, &mut self.changes);
+            self.totals.retain(|key, Placed { total, added_at }| {
+                let stays = worked - *added_at <= STALE_AFTER;
                 if !stays {
                     changes.add(Change::Ended(*key, total.last_ms.saturating_add(1)));
                 }
                 stays
             });
-            self.places = self.totals.values().map(Total::places).sum();
+            self.places = self.totals.values().map(|placed| placed.total.places()).sum();
             places = needed(self);
         }
         if places > self.max_places {
             return Err(Refused::NoRoom);
         }
         self.places = places;
-        self.totals.insert(key, total);
+        let added_at = self.worked;
+        self.totals.insert(key, Placed { total, added_at });
         Ok(())
     }
 
-    /// The series ends; unless it went on after that, and the end came again.
-    fn end_series(&mut self, key: Key, at_ms: i64) {
-        if self.totals.get(&key).is_some_and(|total| total.last_ms < at_ms)
-            && let Some(total) = self.totals.remove(&key)
-        {
-            self.places -= total.places();
-            self.changes.add(Change::Ended(key, at_ms));
+    /// The series ends. When it went on after that, only an end that comes again is sent again.
+    fn end_series(&mut self, key: Key, at_ms: i64) -> Result<(), Refused> {
+        let came_before = self.again.take_end(key, at_ms);
+        match self.totals.entry(key) {
+            Entry::Occupied(known) if known.get().total.last_ms < at_ms => {
+                self.places -= known.remove().total.places();
+            }
+            Entry::Occupied(_) if !came_before => return Err(Refused::OutOfOrder),
+            _ => {}
         }
+        self.changes.add(Change::Ended(key, at_ms));
+        Ok(())
     }
 }
 
@@ -383,9 +418,14 @@ impl<S: Sink> Sink for Before<'_, S> {
             Value::Float(delta) if delta.to_bits() != STALE_NAN => delta,
             // A histogram comes by the other way, unless it ends its series.
             _ => {
-                self.totals.end_series(key, sample.timestamp_ms);
-                self.totals.kept += 1;
-                return self.sink.sample(labels, sample, about);
+                match self.totals.end_series(key, sample.timestamp_ms) {
+                    Ok(()) => {
+                        self.totals.kept += 1;
+                        self.sink.sample(labels, sample, about);
+                    }
+                    Err(why) => self.totals.refused[why as usize] += 1,
+                }
+                return;
             }
         };
         match self.totals.add(key, delta, sample) {

@@ -19,6 +19,8 @@ pub enum Reason {
     DeltaOrder,
     /// A delta of a series for whose total there is no room.
     DeltaRoom,
+    /// A delta whose value or sum is infinite or no number: its total would not be one any more, for ever.
+    DeltaValue,
     /// A delta of an exponential histogram that cannot be added: its count is not that of its buckets, or is too large, or one of its numbers is no
     /// finite one.
     Histogram,
@@ -30,7 +32,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 11] = [
+    pub const ALL: [Reason; 12] = [
         Reason::Delta,
         Reason::Temporality,
         Reason::MetricName,
@@ -39,6 +41,7 @@ impl Reason {
         Reason::Scale,
         Reason::DeltaOrder,
         Reason::DeltaRoom,
+        Reason::DeltaValue,
         Reason::Histogram,
         Reason::CustomBuckets,
         Reason::Relabel,
@@ -56,6 +59,7 @@ impl Reason {
             Reason::Scale => "scale",
             Reason::DeltaOrder => "delta_order",
             Reason::DeltaRoom => "delta_room",
+            Reason::DeltaValue => "delta_value",
             Reason::Histogram => "histogram",
             Reason::CustomBuckets => "custom_buckets",
             Reason::Relabel => "relabel",
@@ -85,6 +89,9 @@ impl Reason {
             }
             Reason::DeltaRoom => {
                 "there are more series of deltas than totals are kept for: raise delta_to_cumulative.max_streams"
+            }
+            Reason::DeltaValue => {
+                "deltas whose value or sum is infinite or no number are not added: correct the sender"
             }
             Reason::Histogram => {
                 "exponential histograms of delta temporality whose count is not that of their buckets are not added: correct the sender"

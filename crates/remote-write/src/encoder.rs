@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use sluice_client::Compression;
+use sluice_journal::{Clock, SystemClock};
 use sluice_payload::WireFormat;
 use sluice_relabel::Rules;
 
@@ -68,6 +69,8 @@ pub struct Encoder {
     lanes: usize,
     max_body_bytes: usize,
     metadata: bool,
+    /// What the age of totals goes by.
+    clock: Arc<dyn Clock>,
     /// A request is being encoded; found at the beginning of one: the one before it ended in a panic.
     is_encoding: bool,
 }
@@ -104,8 +107,15 @@ impl Encoder {
             lanes,
             max_body_bytes: max,
             metadata,
+            clock: Arc::new(SystemClock),
             is_encoding: false,
         }
+    }
+
+    /// From now on this is the time.
+    #[cfg(test)]
+    pub(crate) fn set_clock(&mut self, clock: impl Clock + 'static) {
+        self.clock = Arc::new(clock);
     }
 
     /// From the next request on its bodies are of this format.
@@ -202,9 +212,9 @@ impl Encoder {
             self.cumulative.forget_request();
             self.relabelled.take_dropped_points();
         }
-        let since_1970 = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let now_ms = i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX);
-        self.cumulative.begin(now_ms);
+        let since_1970 = self.clock.wall().duration_since(SystemTime::UNIX_EPOCH);
+        let now_ms = i64::try_from(since_1970.unwrap_or_default().as_millis()).unwrap_or(i64::MAX);
+        self.cumulative.begin(now_ms, self.clock.now());
     }
 }
 

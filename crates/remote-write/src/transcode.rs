@@ -36,6 +36,7 @@ pub(crate) use exponential::{Buckets, Exponential, FINEST, varints};
 pub(crate) use families::MetricType;
 use families::{Families, Family};
 use histogram::BoundLabels;
+use number::Head;
 use point::PointReader;
 use target_info::TargetInfo;
 
@@ -272,6 +273,13 @@ struct Context<'t> {
     targets: &'t mut TargetInfo,
     outcome: &'t mut Outcome,
     sanitizes_exemplars: bool,
+}
+
+impl Walk<'_, '_> {
+    /// Whether `value`, or the sum, of a point can be added to a total, if that is what will be done with it.
+    fn can_take(&self, value: f64, head: &Head<'_>) -> bool {
+        !self.is_delta || value.is_finite() || head.is_stale()
+    }
 }
 
 /// `NO_RECORDED_VALUE_MASK` of `DataPointFlags`.

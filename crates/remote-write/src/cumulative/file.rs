@@ -26,7 +26,7 @@
 //! not be written, or when it was last written longer ago than [`STALE_AFTER`]. A file that is begun after a fault of the disk has no requests before
 //! that: their points are in the totals, and dropped as out of order if they come again after a kill.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -225,12 +225,12 @@ impl Log {
     ///
     /// # Errors
     /// When it could not be written, and there is nothing in the file any more.
-    pub fn write(
+    pub fn write<'t>(
         &mut self,
         now_ms: i64,
         changes: &[Change],
         seed: u64,
-        totals: &HashMap<Key, Total>,
+        totals: impl IntoIterator<Item = (&'t Key, &'t Total)> + Clone,
     ) -> Result<(), Fault> {
         let mut bytes = record(now_ms);
         changes.iter().for_each(|change| record::put(&mut bytes, change));
@@ -243,7 +243,7 @@ impl Log {
                 self.pause -= 1;
                 return Err(Fault::Unwritten);
             }
-            None => self.write_anew(now_ms, &bytes, seed, totals),
+            None => self.write_anew(now_ms, &bytes, seed, totals.clone()),
         };
         if let Err(error) = written {
             let path = self.settings.path.display();
@@ -287,12 +287,12 @@ impl Log {
     }
 
     /// Writes a file of all totals, of the last requests that are in the old one, and of `more`.
-    fn write_anew(
+    fn write_anew<'t>(
         &mut self,
         now_ms: i64,
         more: &[u8],
         seed: u64,
-        totals: &HashMap<Key, Total>,
+        totals: impl IntoIterator<Item = (&'t Key, &'t Total)>,
     ) -> io::Result<()> {
         let TotalsFile {
             path,
@@ -345,13 +345,13 @@ impl Open {
         self.end - self.made_bytes > least.max(self.made_bytes) + self.beyond
     }
 
-    fn fill(
+    fn fill<'t>(
         &mut self,
         old: Option<&Open>,
         now_ms: i64,
         more: &[u8],
         seed: u64,
-        totals: &HashMap<Key, Total>,
+        totals: impl IntoIterator<Item = (&'t Key, &'t Total)>,
     ) -> io::Result<()> {
         let mut header = Vec::with_capacity(HEADER_BYTES);
         header.extend_from_slice(&MAGIC);

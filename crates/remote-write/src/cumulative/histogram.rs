@@ -25,14 +25,9 @@ impl Exponential {
             .into_iter()
             .flat_map(|buckets| &buckets.counts)
             .try_fold(self.zero_count, |sum, count| sum.checked_add(*count))?;
-        // What is no number is in no bucket.
-        let fits = if self.sum.is_nan() {
-            values <= self.count
-        } else {
-            values == self.count
-        };
         // Native histograms count in signed numbers where they say how buckets differ.
-        if !fits || i64::try_from(self.count).is_err() || self.zero_threshold == f64::INFINITY {
+        if values != self.count || i64::try_from(self.count).is_err() || self.zero_threshold == f64::INFINITY
+        {
             return None;
         }
         let mut histogram = Self {
@@ -58,10 +53,12 @@ impl Exponential {
         Some(histogram)
     }
 
-    /// The two together, which are both as [`for_total`](Self::for_total) makes them; `None` when they are too many to be counted.
+    /// The two together, which are both as [`for_total`](Self::for_total) makes them; `None` when they are too many to be counted,
+    /// or their sum is no finite number.
     pub fn plus(&self, other: &Self) -> Option<Self> {
         let count = self.count.checked_add(other.count)?;
         i64::try_from(count).ok()?;
+        let sum = Some(self.sum + other.sum).filter(|sum| sum.is_finite())?;
         let (mut one, mut two) = (self.clone(), other.clone());
         let scale = one.scale.min(two.scale);
         one.make_coarser((one.scale - scale) as u32);
@@ -78,7 +75,7 @@ impl Exponential {
         one.negative.add(&two.negative);
         one.count = count;
         one.zero_count += two.zero_count;
-        one.sum += two.sum;
+        one.sum = sum;
         one.positive.counts.shrink_to_fit();
         one.negative.counts.shrink_to_fit();
         Some(one)

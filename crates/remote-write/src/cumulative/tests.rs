@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
@@ -11,7 +12,7 @@ use otlp::exponential_histogram_data_point::Buckets as OtlpBuckets;
 use otlp::{metric, number_data_point};
 use prost::Message as _;
 use sluice_journal::Filesystem as _;
-use sluice_journal::testing::{Fault as DiskFault, Operation, SimulatedDisk};
+use sluice_journal::testing::{Fault as DiskFault, ManualClock, Operation, SimulatedDisk};
 use sluice_wire::Fields;
 
 use super::*;
@@ -617,7 +618,7 @@ fn an_old_file_is_not_believed() {
         send(&mut encoder(&disk), &[&numbers(&[("a", 1, Some(1))])]);
         let now_ms = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() as i64;
         let mut after = Cumulative::new(1000, Some(on(&disk)));
-        after.begin(now_ms + hours * 3_600_000);
+        after.begin(now_ms + hours * 3_600_000, Instant::now());
         assert_eq!(after.take_faults(), want);
         assert_eq!(after.totals.len(), usize::from(hours == 0));
         assert_eq!(disk.size_bytes(Path::new(PATH)).is_ok(), hours == 0);
@@ -740,6 +741,167 @@ fn exponential_histograms_add_up() {
             assert_eq!(send(&mut process, &[&delta]).0, got);
         }
     }
+}
+
+/// Scenario: the table is full; a new series comes whose clock is six minutes ahead, then one of a clock that is two years ahead takes a place
+/// that has become free. Ten minutes go by in which nothing comes, then five in which one series of the two goes on.
+/// Guarantees: no sender's clock and no outage makes the series of others stale; one that nothing is added to is, however far ahead its clock.
+#[test]
+fn no_clock_of_a_sender_makes_others_stale() {
+    let clock = ManualClock::at(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    let mut encoder = encoder_of(3, None);
+    encoder.set_clock(clock.clone());
+    let mut send_all = |points: &[(&str, u64, Option<i64>)]| {
+        let (got, outcome) = send(&mut encoder, &[&numbers(points)]);
+        (got, outcome.dropped.get(Reason::DeltaRoom))
+    };
+    let now = 1_000_000;
+    send_all(&[
+        ("a", now, Some(1)),
+        ("b", now, Some(1)),
+        ("ahead", now + 63_072_000, Some(1)),
+    ]);
+    clock.advance(Duration::from_secs(1));
+    let (got, no_room) = send_all(&[
+        ("new", now + 360, Some(1)),
+        ("a", now + 1, Some(1)),
+        ("b", now + 1, Some(1)),
+    ]);
+    assert_eq!(no_room, 1);
+    assert_eq!((values(&got, "a"), values(&got, "b")), (vec![2.0], vec![2.0]));
+    clock.advance(Duration::from_secs(600));
+    let (got, no_room) = send_all(&[
+        ("new", now + 601, Some(1)),
+        ("a", now + 601, Some(1)),
+        ("b", now + 601, Some(1)),
+    ]);
+    assert_eq!((no_room, values(&got, "b")), (1, vec![3.0]));
+    for minute in 1..=5 {
+        clock.advance(Duration::from_secs(60));
+        let at = now + 601 + 60 * minute;
+        send_all(&[("a", at, Some(1)), ("b", at, Some(1))]);
+    }
+    let at = now + 902;
+    let (got, no_room) = send_all(&[("new", at, Some(1)), ("a", at, Some(1)), ("b", at, Some(1))]);
+    assert_eq!((no_room, values(&got, "new")), (0, vec![1.0]));
+    assert_eq!((values(&got, "a"), values(&got, "b")), (vec![9.0], vec![9.0]));
+}
+
+/// Scenario: a number, an explicit and an exponential histogram as deltas; between finite ones come values and sums that are infinite or NaN,
+/// as cumulative ones too, and at last one with which the total is more than a double can be.
+/// Guarantees: such deltas are dropped, whole, and counted; the totals go on without them; cumulative ones go out as they came; a total that
+/// would not be finite any more begins anew.
+#[test]
+fn what_is_not_finite_is_not_added() {
+    fn requests(second: u64, value: f64, temporality: i32) -> [Vec<u8>; 3] {
+        let (start, time) = ((second - 1) * 1_000_000_000, second * 1_000_000_000);
+        let number = otlp::NumberDataPoint {
+            attributes: attributes("a"),
+            start_time_unix_nano: start,
+            time_unix_nano: time,
+            value: Some(number_data_point::Value::AsDouble(value)),
+            ..Default::default()
+        };
+        let histogram = otlp::HistogramDataPoint {
+            attributes: attributes("a"),
+            start_time_unix_nano: start,
+            time_unix_nano: time,
+            count: 1,
+            sum: Some(value),
+            ..Default::default()
+        };
+        let exponential = Exponential {
+            sum: value,
+            ..histogram_of(0, &[0])
+        };
+        [
+            request(
+                "c",
+                metric::Data::Sum(otlp::Sum {
+                    data_points: vec![number],
+                    aggregation_temporality: temporality,
+                    is_monotonic: true,
+                }),
+            ),
+            request(
+                "b",
+                metric::Data::Histogram(otlp::Histogram {
+                    data_points: vec![histogram],
+                    aggregation_temporality: temporality,
+                }),
+            ),
+            exponentials(&[("a", second, &exponential)], temporality),
+        ]
+    }
+    let mut encoder = encoder_of(1000, None);
+    let mut dropped = |second, value, temporality| {
+        requests(second, value, temporality).map(|request| {
+            let (got, outcome) = send(&mut encoder, &[&request]);
+            assert_eq!(outcome.points + outcome.dropped.total(), 1);
+            assert_eq!(got.is_empty(), outcome.points == 0);
+            (outcome.dropped.get(Reason::DeltaValue), got)
+        })
+    };
+    dropped(1, 1.0, DELTA);
+    for (second, value) in (2..).zip([f64::NAN, f64::INFINITY, f64::NEG_INFINITY]) {
+        for (dropped, _) in dropped(second, value, DELTA) {
+            assert_eq!(dropped, 1, "{value}");
+        }
+    }
+    let [(_, number), (_, explicit), (_, exponential)] = dropped(5, 2.0, DELTA);
+    assert_eq!(values(&number, "a"), [3.0]);
+    assert_eq!(explicit[&("a".to_owned(), 5000)].2, 0);
+    let two = Exponential {
+        sum: 3.0,
+        ..histogram_of(0, &[0, 0])
+    };
+    let (want, _) = send(
+        &mut encoder_of(0, None),
+        &[&exponentials(&[("a", 5, &two)], CUMULATIVE)],
+    );
+    assert_eq!(
+        exponential[&("a".to_owned(), 5000)].1,
+        want[&("a".to_owned(), 5000)].1
+    );
+    for (dropped, _) in dropped(6, f64::NAN, CUMULATIVE) {
+        assert_eq!(dropped, 0);
+    }
+    dropped(7, f64::MAX, DELTA);
+    let [(_, number), ..] = dropped(8, f64::MAX, DELTA);
+    assert_eq!(number[&("a".to_owned(), 8000)], (f64::MAX, Vec::new(), 7000));
+}
+
+/// Scenario: a series ends at a time that is not after its last point, with and without a kill before it comes again; and an end behind which it
+/// went on comes again, as often as the process is killed.
+/// Guarantees: an end that came late is counted and not sent, and the series goes on; one that came in its time is sent each time.
+#[test]
+fn an_end_behind_a_later_point_is_not_sent() {
+    let disk = SimulatedDisk::default();
+    let mut process = encoder(&disk);
+    let good = numbers(&[
+        ("new", 1, None),
+        ("new", 2, Some(1)),
+        ("a", 1, Some(1)),
+        ("a", 2, None),
+        ("a", 5, Some(1)),
+    ]);
+    let (sent, _) = send(&mut process, &[&good]);
+    assert_eq!(sent.len(), 5);
+    for _ in 0..3 {
+        for late in [4, 5] {
+            let (got, outcome) = send(&mut process, &[&numbers(&[("a", late, None)])]);
+            assert!(got.is_empty());
+            assert_eq!((outcome.points, outcome.dropped.get(Reason::DeltaOrder)), (0, 1));
+        }
+        disk.kill();
+        process = encoder(&disk);
+        let (again, outcome) = send(&mut process, &[&good]);
+        assert_eq!((again.len(), outcome.points), (5, 5));
+    }
+    assert_eq!(
+        values(&send(&mut process, &[&numbers(&[("a", 6, Some(1))])]).0, "a"),
+        [2.0]
+    );
 }
 
 /// Scenario: deltas that are not valid, one without room, and a number series by the histogram's name.

@@ -7,6 +7,7 @@ use sluice_wire::{Field, Fields};
 use super::number::Head;
 use super::point::Attributes;
 use super::{Context, Sample, Sink, Value, Walk, milliseconds};
+use crate::dropped::Reason;
 use crate::labels::{Extra, Label, LabelName};
 use crate::text::put_bound;
 
@@ -161,6 +162,10 @@ impl Context<'_> {
                 bounds,
             } = &read;
             let (count, sum) = (*count, *sum);
+            if !walk.can_take(sum.unwrap_or_default(), head) {
+                self.outcome.dropped.add(Reason::DeltaValue, 1);
+                continue;
+            }
             let exemplars = self.exemplars(&head.exemplars);
             let mut sample = Sample {
                 value: Value::Float(0.0),

@@ -92,6 +92,10 @@ impl Context<'_> {
                 self.outcome.dropped.add(Reason::Scale, 1);
                 continue;
             }
+            if !walk.can_take(histogram.sum, &head) {
+                self.outcome.dropped.add(Reason::DeltaValue, 1);
+                continue;
+            }
             let Some(at) = self.labels(walk, &attributes, Extra::None) else {
                 continue;
             };

@@ -118,6 +118,10 @@ impl Context<'_> {
                 self.outcome.dropped.add(Reason::NoValue, 1);
                 continue;
             }
+            if !walk.can_take(value.unwrap_or_default(), &head) {
+                self.outcome.dropped.add(Reason::DeltaValue, 1);
+                continue;
+            }
             let Some(at) = self.labels(walk, &attributes, Extra::None) else {
                 continue;
             };

@@ -366,6 +366,8 @@ fn what_only_the_second_version_has() {
 /// there is no room for is counted; points are written or counted.
 #[test]
 fn deltas_add_up() {
+    use std::time::{Duration, SystemTime};
+
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
     use opentelemetry_proto::tonic::metrics::v1::{
@@ -373,6 +375,7 @@ fn deltas_add_up() {
         number_data_point,
     };
     use prost::Message as _;
+    use sluice_journal::testing::ManualClock;
     let request = |series: &[&str], second: u64| {
         let attributes = |series: &str| {
             vec![KeyValue {
@@ -444,6 +447,8 @@ fn deltas_add_up() {
         max_delta_series: 2 + 2 * 4,
         ..EncoderSettings::default()
     });
+    let clock = ManualClock::at(SystemTime::UNIX_EPOCH);
+    encoder.set_clock(clock.clone());
     let mut read = |request: &[u8]| {
         let (lanes, outcome) = encoder.encode(&[request]);
         let mut series = HashMap::new();
@@ -476,6 +481,10 @@ fn deltas_add_up() {
     assert!(series.is_empty());
     assert_eq!((outcome.points, outcome.dropped.get(Reason::DeltaRoom)), (0, 2));
     // The others have been silent for long enough.
+    for _ in 0..6 {
+        clock.advance(Duration::from_secs(60));
+        read(&request(&[], 3));
+    }
     let (series, outcome) = read(&request(&["new"], 400));
     assert_eq!((series["c_total/new/"], outcome.points), ((400.0, 399_000), 2));
 }
