@@ -1,6 +1,9 @@
 #!/bin/bash
 # The receiver statements of prometheus/compliance against sluice, by hand: https://github.com/prometheus/compliance/tree/main/remotewrite
 #
+# Twice: to a pipeline that makes OTLP of what comes, and straight through to an exporter of remote write, whose destination is a receiver
+# that takes all.
+#
 # The suite comes from the Go module proxy. Its tests say which statement is a MUST and which a SHOULD; what failed is listed with it.
 #
 # Usage: deploy/compare/compliance.sh
@@ -25,18 +28,19 @@ fi
 
 cat >"$out/sluice.yaml" <<YAML
 receivers:
-  prometheusremotewrite: {endpoint: "127.0.0.1:35090"}
+  prometheusremotewrite/otlp: {endpoint: "127.0.0.1:35090"}
+  prometheusremotewrite/straight: {endpoint: "127.0.0.1:35091"}
+  prometheusremotewrite/sink: {endpoint: "127.0.0.1:35092"}
 exporters:
   file: {path: $out/taken.json}
+  prometheusremotewrite: {endpoint: "http://127.0.0.1:35092/api/v1/write"}
+  nop:
 service:
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 35888}}}}]}}
   pipelines:
-    metrics: {receivers: [prometheusremotewrite], exporters: [file]}
-YAML
-cat >"$out/config.yml" <<'YAML'
-remote_write:
-  - name: sluice
-    url: http://127.0.0.1:35090/api/v1/write
+    metrics/otlp: {receivers: [prometheusremotewrite/otlp], exporters: [file]}
+    metrics/straight: {receivers: [prometheusremotewrite/straight], exporters: [prometheusremotewrite]}
+    metrics/sink: {receivers: [prometheusremotewrite/sink], exporters: [nop]}
 YAML
 
 "$sluice" --config "$out/sluice.yaml" >"$out/sluice.log" 2>&1 &
@@ -47,9 +51,19 @@ for _ in $(seq 100); do
     sleep 0.1
 done
 
-status=0
-PROMETHEUS_RW2_COMPLIANCE_CONFIG_FILE="$out/config.yml" go test -C "$SUITE" -count=1 -json . >"$out/results.json" || status=$?
-python3 - "$out/results.json" <<'PY'
+run() { # NAME PORT
+    cat >"$out/$1.yml" <<YAML
+remote_write:
+  - name: sluice
+    url: http://127.0.0.1:$2/api/v1/write
+YAML
+    PROMETHEUS_RW2_COMPLIANCE_CONFIG_FILE="$out/$1.yml" go test -C "$SUITE" -count=1 -json . >"$out/$1.json" || status=$?
+    echo "== $1"
+    table "$out/$1.json"
+}
+
+table() { # RESULTS
+    python3 - "$1" <<'PY'
 import json
 import sys
 
@@ -72,4 +86,9 @@ for test, came in sorted(result.items()):
     if came != "pass" and not any(other.startswith(test + "/") for other in result):
         print(f"{came} {level.get(test, '?')} {test}\n{''.join(said.get(test, [])[:30])}")
 PY
+}
+
+status=0
+run otlp 35090
+run straight 35091
 exit "$status"

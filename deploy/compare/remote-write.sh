@@ -13,13 +13,23 @@
 # killed and started again on the way as well: its queues are on disk and it acknowledges what is synced.
 #
 # Usage: deploy/compare/remote-write.sh
-# Environment: PEERS [target/peers], where build-peers.sh puts prometheus, victoria-metrics and vmagent (what is not there of the last two is left out);
+# Environment: PEERS [target/peers], where build-peers.sh puts prometheus, victoria-metrics and vmagent;
+#              WITHOUT: those of the last two that are left out, as "victoria-metrics vmagent";
 #              SLUICE [target/release/sluice], OUT [target/remote-write]
 set -euo pipefail
 
 peers=${PEERS:-target/peers}
 sluice=${SLUICE:-target/release/sluice}
 out=${OUT:-target/remote-write}
+has() { # PEER
+    [[ " ${WITHOUT:-} " != *" $1 "* ]]
+}
+for peer in prometheus victoria-metrics vmagent; do
+    if [ ! -x "$peers/$peer" ] && { [ "$peer" = prometheus ] || has "$peer"; }; then
+        echo "$peers/$peer is not there: build it with deploy/compare/build-peers.sh, or set PEERS; WITHOUT=\"victoria-metrics vmagent\" leaves these two out" >&2
+        exit 1
+    fi
+done
 rm -rf "$out"
 mkdir -p "$out"
 
@@ -68,7 +78,7 @@ start_sluice() {
 }
 
 out_exporters=prometheusremotewrite/first
-if [ -x "$peers/victoria-metrics" ]; then out_exporters=$out_exporters,prometheusremotewrite/victoria; fi
+if has victoria-metrics; then out_exporters=$out_exporters,prometheusremotewrite/victoria; fi
 cat >"$out/sluice.yaml" <<YAML
 receivers:
   otlp: {protocols: {http: {endpoint: "127.0.0.1:34318"}}}
@@ -112,14 +122,14 @@ YAML
 prometheus second 34091 "$out/second.yaml"
 prometheus first 34090 "$out/first.yaml"
 first=$started
-if [ -x "$peers/victoria-metrics" ]; then
+if has victoria-metrics; then
     victoria
     victoria=$started
 fi
 start_sluice
 running=$started
 agent=()
-if [ -x "$peers/vmagent" ]; then
+if has vmagent; then
     agent=(http://127.0.0.1:34095)
     prometheus third 34095 "$out/second.yaml"
     sed -n '/^scrape_configs/,/static_configs/{s/self/agent/; p}' "$out/first.yaml" >"$out/vmagent.yaml"
@@ -140,7 +150,7 @@ fi
     # Its first scrapes and what it reads of its log before it sends.
     sleep 3
     date +%s >"$out/since"
-    if [ -x "$peers/victoria-metrics" ]; then
+    if has victoria-metrics; then
         # Not killed: what it has taken within the last seconds is in its memory only.
         kill "$victoria"
         sleep 2
@@ -159,7 +169,7 @@ mapfile -t pids <"$out/pids"
 children+=("${pids[@]}")
 status=0
 python3 "$(dirname "$0")/remote-write.py" check http://127.0.0.1:34090 || status=1
-if [ -x "$peers/victoria-metrics" ]; then
+if has victoria-metrics; then
     python3 "$(dirname "$0")/remote-write.py" check-victoria http://127.0.0.1:34093 || status=1
 fi
 python3 "$(dirname "$0")/remote-write.py" same "$(cat "$out/since")" http://127.0.0.1:34318/v1/metrics http://127.0.0.1:34090 http://127.0.0.1:34091 "${agent[@]}" || status=1

@@ -126,7 +126,7 @@ impl Expander<'_> {
             Some((name, rest)) if rest.starts_with('-') && is_name(name) => self.variable(reference, span),
             Some((scheme, _)) => Err(format!(
                 "${{{reference}}} has the unknown scheme {scheme:?}; use ${{env:NAME}}, ${{env:NAME:-default}}, \
-                 ${{file:path}} or ${{yaml:text}}, and write $${{ for a literal ${{"
+                 ${{file:path}} or ${{yaml:text}}, and write $${{{reference}}} for a literal ${{{reference}}}"
             )),
             None => self.variable(reference, span),
         }
@@ -140,7 +140,7 @@ impl Expander<'_> {
         if !is_name(name) {
             return Err(format!(
                 "{name:?} is not the name of an environment variable (letters, digits and _); \
-                 write $${{ for a literal ${{"
+                 write $${{{name}}} for a literal ${{{name}}}, as in a rule's replacement"
             ));
         }
         match (self.environment.variable(name), default) {
@@ -149,7 +149,8 @@ impl Expander<'_> {
             (None, None) => {
                 let message = format!(
                     "the environment variable {name} is not set, so this value is empty; \
-                     set it, or write ${{env:{name}:-default}}"
+                     set it, or write ${{env:{name}:-default}}; write $${{{name}}} for a literal ${{{name}}}, as in a rule's \
+                     replacement"
                 );
                 self.report.warn(span, message);
                 Ok(String::new())
@@ -317,6 +318,7 @@ mod tests {
             warning.starts_with("t.yaml:3:7: the environment variable NO is not set"),
             "{warning}"
         );
+        assert!(warning.contains("write $${NO} for a literal ${NO}"), "{warning}");
     }
 
     /// Scenario: self-reference, unknown schemes, bad names, a missing file.
@@ -329,6 +331,7 @@ mod tests {
             ("${vault:x}", "unknown scheme"),
             ("${env:a b}", "not the name"),
             ("${}", "not the name"),
+            ("x_${1}", "write $${1} for a literal ${1}"),
             ("${file:none}", "cannot be read"),
         ];
         for (text, message) in cases {

@@ -3,13 +3,20 @@
 use md5::{Digest, Md5};
 use regex::Regex;
 use serde::Deserialize;
+use serde::de::{Deserializer, IntoDeserializer as _};
 
 use crate::Labels;
 use crate::expression::compile;
 
-/// What a rule does.
+/// What separates source labels unless a rule says so.
+const SEPARATOR: &str = ";";
+
+/// What is put in unless a rule says so: the first group.
+const REPLACEMENT: &str = "$1";
+
+/// What a rule does. In a file its name may have capitals, as in Prometheus's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", remote = "Self")]
 pub enum Action {
     /// Sets `target_label` to `replacement`, where `regex` matches the source labels.
     #[default]
@@ -34,6 +41,13 @@ pub enum Action {
     Lowercase,
     /// Sets `target_label` to the source labels in upper case.
     Uppercase,
+}
+
+impl<'de> Deserialize<'de> for Action {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        Self::deserialize(name.to_lowercase().into_deserializer())
+    }
 }
 
 impl Action {
@@ -139,8 +153,10 @@ impl Rule {
             DropEqual, HashMod, KeepEqual, LabelDrop, LabelKeep, LabelMap, Lowercase, Replace, Uppercase,
         };
         let action = config.action;
-        let sets_more =
-            config.modulus.is_some() || config.separator.is_some() || config.replacement.is_some();
+        // What is said to be as it is anyway, as on Prometheus's page of its configuration, does not count.
+        let sets = |given: &Option<String>, default| given.as_deref().is_some_and(|given| given != default);
+        let replaces = sets(&config.replacement, REPLACEMENT);
+        let sets_more = config.modulus.unwrap_or(0) != 0 || sets(&config.separator, SEPARATOR) || replaces;
         match action {
             Replace | HashMod | Lowercase | Uppercase | KeepEqual | DropEqual
                 if config.target_label.is_empty() =>
@@ -150,9 +166,10 @@ impl Rule {
             HashMod if config.modulus.unwrap_or(0) == 0 => {
                 return Err("needs a modulus of at least 1".to_owned());
             }
-            Lowercase | Uppercase if config.replacement.is_some() => {
+            Lowercase | Uppercase if replaces => {
                 return Err("does not use replacement; remove it".to_owned());
             }
+            // Prometheus takes no expression here, not even the default one; its page does not print that.
             KeepEqual | DropEqual if sets_more || config.regex.is_some() => {
                 return Err("uses source_labels and target_label only; remove the others".to_owned());
             }
@@ -170,11 +187,11 @@ impl Rule {
         let regex = compile(expression).map_err(|error| format!("regex {expression:?}: {error}"))?;
         Ok(Self {
             source_labels: config.source_labels,
-            separator: config.separator.unwrap_or_else(|| ";".to_owned()),
+            separator: config.separator.unwrap_or_else(|| SEPARATOR.to_owned()),
             regex,
             modulus: config.modulus.unwrap_or(0),
             target_label: config.target_label,
-            replacement: config.replacement.unwrap_or_else(|| "$1".to_owned()),
+            replacement: config.replacement.unwrap_or_else(|| REPLACEMENT.to_owned()),
             action,
         })
     }

@@ -173,6 +173,91 @@ fn expressions_as_go_reads_them() {
     }
 }
 
+/// Scenario: for each action all that it does not use, with the values that hold when nothing is said, as Prometheus's page of its configuration
+/// prints them; then each with another value.
+/// Guarantees: the first is taken and changes nothing; the second is refused where Prometheus refuses it, and taken where it does not.
+#[test]
+fn explicit_defaults() {
+    use Action::{
+        DropEqual, HashMod, Keep, KeepEqual, LabelDrop, LabelKeep, LabelMap, Lowercase, Replace, Uppercase,
+    };
+    let of = |action| {
+        let (source, target) = match action {
+            LabelDrop | LabelKeep | LabelMap => (&[][..], ""),
+            _ => (&["a"][..], "b"),
+        };
+        RuleConfig {
+            modulus: (action == HashMod).then_some(7),
+            ..rule(action, source, target, "", "")
+        }
+    };
+    let given = |text: &str| Some(text.to_owned());
+    for action in [
+        Replace,
+        Keep,
+        Action::Drop,
+        KeepEqual,
+        DropEqual,
+        HashMod,
+        LabelMap,
+        LabelDrop,
+        LabelKeep,
+        Lowercase,
+        Uppercase,
+    ] {
+        let plain = of(action);
+        let is_equal = matches!(action, KeepEqual | DropEqual);
+        let said = RuleConfig {
+            separator: given(";"),
+            replacement: given("$1"),
+            regex: given("(.*)").filter(|_| !is_equal),
+            modulus: plain.modulus.or(Some(0)),
+            ..plain.clone()
+        };
+        let set = "a=Foo b=Foo c=d";
+        assert_eq!(applied(said, set), applied(plain.clone(), set), "{action:?}");
+        let refused = |config: RuleConfig| Rules::new(vec![config]).is_err();
+        let names = matches!(action, LabelDrop | LabelKeep);
+        let is_case = matches!(action, Lowercase | Uppercase);
+        let replacement = RuleConfig {
+            replacement: given("x"),
+            ..plain.clone()
+        };
+        assert_eq!(refused(replacement), is_equal || names || is_case, "{action:?}");
+        let separator = RuleConfig {
+            separator: given(""),
+            ..plain.clone()
+        };
+        assert_eq!(refused(separator), is_equal || names, "{action:?}");
+        let modulus = RuleConfig {
+            modulus: Some(3),
+            ..plain.clone()
+        };
+        assert_eq!(refused(modulus), is_equal || names, "{action:?}");
+        let regex = RuleConfig {
+            regex: given("(.*)"),
+            ..plain
+        };
+        assert_eq!(refused(regex), is_equal, "{action:?}");
+    }
+}
+
+/// Scenario: names of actions with capitals, and one that is none.
+/// Guarantees: case does not matter, as in Prometheus; what is none is told what there is.
+#[test]
+fn names_of_actions() {
+    use serde::Deserialize;
+    use serde::de::IntoDeserializer;
+    use serde::de::value::Error;
+    let action = |name: &'static str| {
+        <Action as Deserialize>::deserialize(IntoDeserializer::<Error>::into_deserializer(name))
+    };
+    assert_eq!(action("LabelMap"), Ok(Action::LabelMap));
+    assert_eq!(action("KEEPEQUAL"), Ok(Action::KeepEqual));
+    assert_eq!(action("replace"), Ok(Action::Replace));
+    assert!(action("labelmaps").unwrap_err().to_string().contains("labelkeep"));
+}
+
 /// Scenario: rules that lack something, or have what they do not use.
 /// Guarantees: the error names the rule and what to do.
 #[test]
