@@ -2,6 +2,7 @@
 //!
 //! They get no younger. So they are given up, as Prometheus itself and the Collector do, and what is newer goes on; an endpoint that says so works, and is not held.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -35,8 +36,8 @@ impl TooOld {
 }
 
 impl Lane {
-    /// Of a body that has samples which are too old: gives those up. How old that is is asked with the samples of one series in their order, the one that begins last; what is as
-    /// old as one that is refused is refused too.
+    /// Of a body that has samples which are too old: gives those up. How old that is is asked with the samples of one series in their order, the one that begins last, and
+    /// with one of another series: where both say so, what is as old is too old in all of them.
     pub(super) async fn pass_too_old(
         &mut self,
         body: Body,
@@ -52,42 +53,73 @@ impl Lane {
             return self.cut(body, reason, Because::Fault, inner, heard).await;
         };
         let begins = |of: &&Vec<usize>| of.first().map(|first| times_ms[*first]);
-        let asked = of_series.iter().max_by_key(begins).cloned().unwrap_or_default();
-        let (mut too_old, mut taken, mut end) = (None, None, None);
-        for number in asked {
-            let Some(sample) = with_samples(&body, false, |one| one == number) else {
-                break;
-            };
-            match self.ask(&sample, true, inner, heard).await {
-                Ok((Settled::TooOld { .. }, _)) => {
-                    too_old = Some(times_ms[number]);
+        let latest = of_series.iter().max_by_key(begins).cloned().unwrap_or_default();
+        let (mut too_old, mut taken, mut end) = (Vec::new(), None, None);
+        for number in latest {
+            match self.ask_whether_too_old(&body, number, inner, heard).await {
+                Ok(Some(true)) => {
+                    too_old.push(number);
                     continue;
                 }
-                Ok((Settled::Taken | Settled::InPart { .. }, _)) => taken = Some(number),
-                Ok((Settled::Hold { reason }, _)) => end = Some(LaneEnd::Hold { reason }),
-                Ok((Settled::Retry { after, reason }, _)) => end = Some(LaneEnd::Retry { after, reason }),
-                Ok(_) => {}
+                Ok(Some(false)) => taken = Some(number),
+                Ok(None) => {}
                 Err(other) => end = Some(other),
             }
             break;
         }
-        let is_too_old = |number: usize| too_old.is_some_and(|limit| times_ms[number] <= limit);
-        let rest = with_samples(&body, true, |one| !is_too_old(one) && Some(one) != taken);
+        if let (Some(oldest), Some(limit), None) = (
+            too_old.first().copied(),
+            too_old.last().map(|number| times_ms[*number]),
+            &end,
+        ) {
+            let others = of_series.iter().filter(|of| !of.contains(&oldest));
+            let is_as_old = |of: &&Vec<usize>| begins(of).is_some_and(|time| time <= limit);
+            if let Some(other) = others.filter(is_as_old).max_by_key(begins) {
+                match self.ask_whether_too_old(&body, other[0], inner, heard).await {
+                    Ok(Some(true)) => too_old.extend((0..times_ms.len()).filter(|n| times_ms[*n] <= limit)),
+                    Ok(Some(false)) => taken = Some(other[0]),
+                    Ok(None) => {}
+                    Err(other) => end = Some(other),
+                }
+            }
+        }
+        let too_old: HashSet<usize> = too_old.into_iter().collect();
+        let rest = with_samples(&body, true, |one| !too_old.contains(&one) && Some(one) != taken);
         self.work.infer_nothing();
-        if too_old.is_none() && end.is_none() {
+        if too_old.is_empty() && end.is_none() {
             // It is not the latest ones.
             return match rest {
                 Some(rest) => self.cut(rest, reason, Because::Fault, inner, heard).await,
                 None => None,
             };
         }
-        if let Some(old) = with_samples(&body, false, is_too_old) {
+        if let Some(old) = with_samples(&body, false, |one| too_old.contains(&one)) {
             self.refuse_too_old(old, reason, inner);
         }
         if let Some(rest) = rest {
             self.work.put_back(rest);
         }
         end
+    }
+
+    /// Asks about one sample of a body; none where it is neither taken nor too old.
+    async fn ask_whether_too_old(
+        &mut self,
+        body: &Body,
+        number: usize,
+        inner: &Inner,
+        heard: &Heard,
+    ) -> Result<Option<bool>, LaneEnd> {
+        let Some(sample) = with_samples(body, false, |one| one == number) else {
+            return Ok(None);
+        };
+        match self.ask(&sample, true, inner, heard).await? {
+            (Settled::TooOld { .. }, _) => Ok(Some(true)),
+            (Settled::Taken | Settled::InPart { .. }, _) => Ok(Some(false)),
+            (Settled::Hold { reason }, _) => Err(LaneEnd::Hold { reason }),
+            (Settled::Retry { after, reason }, _) => Err(LaneEnd::Retry { after, reason }),
+            _ => Ok(None),
+        }
     }
 
     /// Gives up what is too old, which is counted and kept as other refused series are, and told once in a while: a backlog may hold hours of it.
