@@ -88,8 +88,8 @@ impl<'a> Gathered<'a> {
         for sample in &series.samples {
             let stale = sample.value.to_bits() == STALE_NAN;
             self.point.clear();
-            put_nanos(&mut self.point, 2, sample.start_ms);
-            put_nanos(&mut self.point, 3, sample.timestamp_ms);
+            put_nanos(&mut self.point, 2, sample.start_ms)?;
+            put_nanos(&mut self.point, 3, sample.timestamp_ms)?;
             if stale {
                 put_uint(&mut self.point, 8, 1);
             } else {
@@ -97,7 +97,7 @@ impl<'a> Gathered<'a> {
             }
             put_attributes(&mut self.point, 7, series, &mut self.scratch);
             // They are the series's, not of any sample of it.
-            put_exemplars(&mut self.point, 5, std::mem::take(&mut exemplars));
+            put_exemplars(&mut self.point, 5, std::mem::take(&mut exemplars))?;
             self.keep(resource, name, series.help, sort);
             self.taken.samples += 1;
         }
@@ -115,7 +115,7 @@ impl<'a> Gathered<'a> {
                 _ => (9, 8),
             };
             put_attributes(&mut self.point, attributes, series, &mut self.scratch);
-            put_exemplars(&mut self.point, own, std::mem::take(&mut exemplars));
+            put_exemplars(&mut self.point, own, std::mem::take(&mut exemplars))?;
             self.keep(resource, name, series.help, sort);
             self.taken.histograms += 1;
         }
@@ -192,12 +192,16 @@ impl<'a> Gathered<'a> {
     }
 }
 
+const TIME: &str = "a time is before 1677 or after 2262, which OTLP cannot say; times are in milliseconds";
+
 /// Milliseconds as a fixed64 of nanoseconds; 0 is left out.
-fn put_nanos(out: &mut Vec<u8>, number: u32, milliseconds: i64) {
+fn put_nanos(out: &mut Vec<u8>, number: u32, milliseconds: i64) -> Result<(), &'static str> {
     if milliseconds != 0 {
+        let nanos = milliseconds.checked_mul(1_000_000).ok_or(TIME)?;
         put_varint(out, u64::from(number << 3 | 1));
-        out.extend_from_slice(&milliseconds.wrapping_mul(1_000_000).to_le_bytes());
+        out.extend_from_slice(&nanos.to_le_bytes());
     }
+    Ok(())
 }
 
 fn put_attribute(out: &mut Vec<u8>, number: u32, key: &str, value: &str, scratch: &mut Vec<u8>) {
@@ -219,12 +223,12 @@ fn put_attributes(out: &mut Vec<u8>, number: u32, series: &Series<'_>, scratch: 
     }
 }
 
-fn put_exemplars(out: &mut Vec<u8>, number: u32, exemplars: &[Exemplar<'_>]) {
+fn put_exemplars(out: &mut Vec<u8>, number: u32, exemplars: &[Exemplar<'_>]) -> Result<(), &'static str> {
     let mut message = Vec::new();
     let mut scratch = Vec::new();
     for exemplar in exemplars {
         message.clear();
-        put_nanos(&mut message, 2, exemplar.timestamp_ms);
+        put_nanos(&mut message, 2, exemplar.timestamp_ms)?;
         put_double(&mut message, 3, exemplar.value);
         for (name, value) in &exemplar.labels {
             match (*name, bytes_of(value)) {
@@ -235,6 +239,7 @@ fn put_exemplars(out: &mut Vec<u8>, number: u32, exemplars: &[Exemplar<'_>]) {
         }
         put_delimited(out, number, &message);
     }
+    Ok(())
 }
 
 /// The bytes that hexadecimal digits stand for.

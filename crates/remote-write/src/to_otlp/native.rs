@@ -78,8 +78,8 @@ pub(super) fn put_point(out: &mut Vec<u8>, message: &[u8]) -> Result<Sort, &'sta
         histogram.exact_count = whole(histogram.count)?;
         histogram.exact_zero_count = whole(histogram.zero_count)?;
     }
-    put_nanos(out, 2, histogram.start_ms);
-    put_nanos(out, 3, histogram.timestamp_ms);
+    put_nanos(out, 2, histogram.start_ms)?;
+    put_nanos(out, 3, histogram.timestamp_ms)?;
     if histogram.schema == CUSTOM {
         if stale {
             put_uint(out, 10, 1);

@@ -189,6 +189,43 @@ fn what_is_not_taken() {
     }
 }
 
+/// Scenario: samples, native histograms and exemplars at the first and the last millisecond that OTLP can say, and one beyond.
+/// Guarantees: what it can say goes out again as it came; beyond that the request is refused, and told which series and why: no time is altered.
+#[test]
+fn times_that_otlp_cannot_say_are_refused() {
+    let last = i64::MAX / 1_000_000;
+    let item = |kind: u32, field: u32, at_ms: i64| {
+        let mut message = Vec::new();
+        put_uint(&mut message, field, at_ms as u64);
+        let mut item = Vec::new();
+        put_delimited(&mut item, kind, &message);
+        item
+    };
+    let request = |more: &[u8]| {
+        let mut body = series(&[("__name__", "a")], &sample(1.0));
+        body.extend(series(&[("__name__", "b")], more));
+        body
+    };
+    for (what, kind, field) in [("sample", 2, 2), ("histogram", 4, 15), ("exemplar", 3, 3)] {
+        for at_ms in [last, -last] {
+            let beside = if what == "exemplar" {
+                sample(1.0)
+            } else {
+                Vec::new()
+            };
+            let body = |at_ms| request(&[&beside[..], &item(kind, field, at_ms)].concat());
+            let (otlp, _) = to_otlp(Version::V1, &body(at_ms)).unwrap();
+            if what == "sample" {
+                let out = samples(&again(&otlp, Strategy::NoTranslation));
+                assert_eq!(out, samples(&body(at_ms)));
+            }
+            let error = to_otlp(Version::V1, &body(at_ms + at_ms.signum())).unwrap_err();
+            assert_eq!(error.series, 1, "{what}");
+            assert!(error.to_string().contains("which OTLP cannot say"), "{error}");
+        }
+    }
+}
+
 /// Scenario: 300 labels of 2.0 that are all named by one text of a megabyte; and, of 1.0, more samples in a series than it may have.
 /// Guarantees: refused by what they add up to, before they are compared: compared they are found to have the same name.
 #[test]

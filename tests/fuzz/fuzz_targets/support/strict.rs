@@ -5,18 +5,15 @@ use sluice_wire::{Field, Fields};
 
 /// Panics unless every label set is sorted by name, each name once, none empty, none without a value, with `__name__` among them, in legacy
 /// characters, labels' names and metrics', where that is asked for; and, in 2.0, unless the table of symbols comes first, begins with the empty one, has each
-/// once, and is what every reference leads into; and each series has samples or histograms, not both, or, in 1.0 alone, nothing but exemplars.
+/// once, and is what every reference leads into; and those of exemplars are sorted, each once and with a value, too; and each series has samples or histograms, not both, or, in 1.0 alone, nothing but exemplars.
 pub fn check(version: RemoteWrite, body: &[u8], legacy: bool) {
     match version {
         RemoteWrite::V1 => {
             for series in of(body, 1) {
-                labels(of(series, 1).map(|label| {
-                    let mut parts = Fields::of(label).map(|field| field.value);
-                    let label = (parts.next().expect("a name"), parts.next().expect("a value"));
-                    assert!(parts.next().is_none());
-                    label
-                }))
-                .check(legacy);
+                label_messages(series).check(legacy);
+                for exemplar in of(series, 3) {
+                    label_messages(exemplar).check_sorted();
+                }
                 let [samples, histograms, exemplars] = [2, 4, 3].map(|number| of(series, number).count());
                 assert!(samples == 0 || histograms == 0, "samples and histograms");
                 assert!(samples + histograms + exemplars > 0, "nothing");
@@ -61,6 +58,16 @@ fn second_version(body: &[u8], legacy: bool) {
         let [samples, histograms] = [2, 3].map(|number| of(series, number).next().is_some());
         assert!(samples != histograms, "samples or histograms, one of them");
     }
+}
+
+/// The labels of 1.0 that a series or an exemplar has.
+fn label_messages(message: &[u8]) -> Labels<'_> {
+    labels(of(message, 1).map(|label| {
+        let mut parts = Fields::of(label).map(|field| field.value);
+        let label = (parts.next().expect("a name"), parts.next().expect("a value"));
+        assert!(parts.next().is_none());
+        label
+    }))
 }
 
 fn of(message: &[u8], number: u32) -> impl Iterator<Item = &[u8]> {
