@@ -14,6 +14,10 @@ const LONGEST_SAMPLE: Duration = Duration::from_secs(60);
 /// While nothing is known, and nothing has drained for less, a backlog is said to take so long.
 const UNKNOWN: Duration = Duration::from_secs(2);
 
+/// Where nothing has drained at all, a backlog is said to take this part of the time that has been so. All of it told SDKs, whose request had waited for 5 s when it was
+/// refused, to come back 5 s later, when they had given it up: most try for 10 s in all.
+const PART_OF_NOTHING: u32 = 5;
+
 /// Longer than any of this is of use to anybody: a day.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -62,12 +66,12 @@ impl DrainRate {
         (self.at, self.bytes) = (now, 0);
     }
 
-    /// How long `backlog` bytes take to drain, as far as is known at `now`. Where nothing has drained at all, as long as that has been
-    /// so: a shorter time would only bring the same refusal again, and a longer one is a guess.
+    /// How long `backlog` bytes take to drain, as far as is known at `now`. Where nothing has drained at all, a part of the time that has been
+    /// so: the longer that is, the less often it is worth a look.
     pub fn time_for(&mut self, backlog: u64, now: Instant) -> Duration {
         self.drained(0, now);
         if self.weighted <= 0.0 {
-            return self.seen.max(UNKNOWN);
+            return (self.seen / PART_OF_NOTHING).max(UNKNOWN);
         }
         let seconds = backlog as f64 * self.weight / self.weighted;
         Duration::from_secs_f64(seconds.min(LONGEST.as_secs_f64()))
@@ -107,7 +111,7 @@ mod tests {
     }
 
     /// Scenario: then the destination dies. Another was dead from the beginning.
-    /// Guarantees: the time grows, by a power of the time that passes, and as the time that passes; it never goes back to what it is
+    /// Guarantees: the time grows, by a power of the time that passes, and as a fifth of the time that passes; it never goes back to what it is
     /// while nothing is known.
     #[test]
     fn what_stands_takes_longer_and_longer() {
@@ -123,7 +127,7 @@ mod tests {
         assert_eq!(dead.time_for(MIB, start), UNKNOWN);
         for second in 1..=40 {
             let time = dead.time_for(MIB, start + second * SECOND);
-            assert_eq!(time, (second * SECOND).max(UNKNOWN));
+            assert_eq!(time, (second * SECOND / 5).max(UNKNOWN));
         }
     }
 
