@@ -15,6 +15,12 @@ peers=${PEERS:-target/peers}
 sluice=${SLUICE:-target/release/sluice}
 out=${OUT:-target/behind}
 here=$(cd "$(dirname "$0")" && pwd)
+for peer in prometheus victoria-metrics vmagent; do
+    if [ ! -x "$peers/$peer" ]; then
+        echo "$peers/$peer is not there: build it with deploy/compare/build-peers.sh, or set PEERS" >&2
+        exit 1
+    fi
+done
 rm -rf "$out"
 mkdir -p "$out"
 

@@ -3,8 +3,10 @@
 Usage: remote-write.py send URL-OF-OTLP | check URL-OF-PROMETHEUS | check-victoria URL-OF-VICTORIAMETRICS
        remote-write.py same URL-OF-OTLP URL-OF-PROMETHEUS URL-OF-ANOTHER [URL-OF-THE-ONE-THAT-VMAGENT-SENDS-TO]
        remote-write.py equal SINCE UNTIL JOB URL URL-OF-ANOTHER
+       remote-write.py relay PORT PORT-OF-PROMETHEUS FILE
 """
 
+import asyncio
 import json
 import math
 import sys
@@ -21,6 +23,8 @@ PAUSE = 0.1
 FEW = 10
 # Seconds for which `same` sends and looks.
 WINDOW = 5
+# Seconds by which the relay holds back answers: a destination that is far away, to which more connections carry more.
+FAR = 0.1
 
 
 def start():
@@ -280,9 +284,44 @@ def equal(since, until, job, first, second):
     return bool(a) and not wrong
 
 
+async def relay(port, target, path):
+    """To a server that is FAR away; keeps in the file how many connections there were at most at a time."""
+    connections = most = 0
+
+    async def pass_on(reader, writer, delay):
+        try:
+            while data := await reader.read(1 << 16):
+                await asyncio.sleep(delay)
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        writer.close()
+
+    async def serve(reader, writer):
+        nonlocal connections, most
+        try:
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", target)
+        except OSError:
+            writer.close()
+            return
+        connections += 1
+        if connections > most:
+            most = connections
+            with open(path, "w") as file:
+                file.write(str(most))
+        await asyncio.gather(pass_on(reader, to_server, 0), pass_on(from_server, writer, FAR))
+        connections -= 1
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    await server.serve_forever()
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "send":
         send(sys.argv[2])
+    elif sys.argv[1] == "relay":
+        asyncio.run(relay(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
     elif sys.argv[1] == "equal":
         sys.exit(not equal(*sys.argv[2:]))
     elif sys.argv[1] == "same":

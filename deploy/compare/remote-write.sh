@@ -1,7 +1,7 @@
 #!/bin/bash
 # Remote write against real servers, by hand:
 #
-#   client (OTLP/JSON) -> SLUICE -> remote write 2.0, 16 lanes -> Prometheus, which is killed and started again on the way
+#   client (OTLP/JSON) -> SLUICE -> remote write 2.0, 16 lanes -> Prometheus, 100 ms away over 16 connections, which is killed and started again on the way
 #                             \-> remote write 1.0 under zstd, 16 lanes -> VictoriaMetrics, stopped and started again on the way
 #   Prometheus, as above, scrapes -> remote write -> SLUICE (receiver) -> remote write 1.0 -> a second Prometheus
 #   vmagent scrapes -> remote write under zstd -> SLUICE -> the second Prometheus
@@ -21,6 +21,8 @@ set -euo pipefail
 peers=${PEERS:-target/peers}
 sluice=${SLUICE:-target/release/sluice}
 out=${OUT:-target/remote-write}
+here=$(dirname "$0")
+lanes=16
 has() { # PEER
     [[ " ${WITHOUT:-} " != *" $1 "* ]]
 }
@@ -85,18 +87,18 @@ receivers:
   prometheusremotewrite: {endpoint: "127.0.0.1:34092"}
 exporters:
   prometheusremotewrite/first:
-    endpoint: http://127.0.0.1:34090/api/v1/write
+    endpoint: http://127.0.0.1:34096/api/v1/write
     protobuf_message: io.prometheus.write.v2.Request
-    remote_write_queue: {num_consumers: 16}
+    remote_write_queue: {num_consumers: $lanes}
     sending_queue: {storage: file_storage}
   prometheusremotewrite/second:
     endpoint: http://127.0.0.1:34091/api/v1/write
-    remote_write_queue: {num_consumers: 16}
+    remote_write_queue: {num_consumers: $lanes}
     sending_queue: {storage: file_storage}
   prometheusremotewrite/victoria:
     endpoint: http://127.0.0.1:34093/api/v1/write
     compression: zstd
-    remote_write_queue: {num_consumers: 16}
+    remote_write_queue: {num_consumers: $lanes}
     sending_queue: {storage: file_storage}
 extensions:
   file_storage: {directory: $out/queue, create_directory: true}
@@ -126,6 +128,8 @@ if has victoria-metrics; then
     victoria
     victoria=$started
 fi
+python3 "$here/remote-write.py" relay 34096 34090 "$out/connections" &
+children+=("$!")
 start_sluice
 running=$started
 agent=()
@@ -163,16 +167,19 @@ fi
     echo "$started" >>"$out/pids"
 ) &
 restart=$!
-python3 "$(dirname "$0")/remote-write.py" send http://127.0.0.1:34318/v1/metrics
+python3 "$here/remote-write.py" send http://127.0.0.1:34318/v1/metrics
 wait "$restart"
 mapfile -t pids <"$out/pids"
 children+=("${pids[@]}")
 status=0
-python3 "$(dirname "$0")/remote-write.py" check http://127.0.0.1:34090 || status=1
+python3 "$here/remote-write.py" check http://127.0.0.1:34090 || status=1
 if has victoria-metrics; then
-    python3 "$(dirname "$0")/remote-write.py" check-victoria http://127.0.0.1:34093 || status=1
+    python3 "$here/remote-write.py" check-victoria http://127.0.0.1:34093 || status=1
 fi
-python3 "$(dirname "$0")/remote-write.py" same "$(cat "$out/since")" http://127.0.0.1:34318/v1/metrics http://127.0.0.1:34090 http://127.0.0.1:34091 "${agent[@]}" || status=1
+python3 "$here/remote-write.py" same "$(cat "$out/since")" http://127.0.0.1:34318/v1/metrics http://127.0.0.1:34090 http://127.0.0.1:34091 "${agent[@]}" || status=1
+connections=$(cat "$out/connections")
+echo "$connections connections to the first Prometheus at most at a time"
+[ "$connections" -ge "$lanes" ] || status=1
 curl --silent http://127.0.0.1:34888/metrics |
     grep -E '^sluice_(exporter|remote_write).*(sent|failed|dropped|refused|unwritten|samples).* [1-9]' || true
 exit "$status"

@@ -22,6 +22,9 @@ const defaultWait = 15 * time.Second
 // settle is how long a scenario goes on behind its last request: a sender that tries again does so by then.
 const settle = 2 * time.Second
 
+// countedFor is how long the suite's own tests of errors count requests (error_handling_test.go).
+const countedFor = 8 * time.Second
+
 // SenderTestScenario is what the suite's tests are made of.
 type SenderTestScenario struct {
 	ScrapeData           string
@@ -196,6 +199,14 @@ func runSenderTest(t *testing.T, _ string, _ Sender, scenario SenderTestScenario
 func runAutoTargetWithCustomReceiver(t *testing.T, _ string, _ Sender, url string, scrape *MockScrapeTarget, wait time.Duration) error {
 	t.Helper()
 	return runUntil(t, url, scrape, wait, func() bool { return false })
+}
+
+// In the tests that no longer start a sender. They count requests: two at the most where nothing is to be sent again.
+func runWhereTheSuiteDoesNot(t *testing.T, url string, scrape *MockScrapeTarget) {
+	t.Helper()
+	if err := runUntil(t, url, scrape, countedFor, func() bool { return false }); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func runTestCases(t *testing.T, tests []TestCase) {
