@@ -8,7 +8,7 @@
 #
 # Usage: deploy/compare/behind.sh
 # Environment: PEERS [target/peers], where build-peers.sh puts prometheus, victoria-metrics and vmagent; SLUICE [target/release/sluice],
-#              OUT [target/behind]. Ports 9201, 8888 and 13133 must be free, and 34090 to 34095.
+#              OUT [target/behind]. Ports 9201, 8888 and 13133 must be free, and 24090 to 24095.
 set -euo pipefail
 
 peers=${PEERS:-target/peers}
@@ -85,27 +85,27 @@ status=0
 config=$here/../../config/behind-prometheus.yaml
 {
     printf 'global: {scrape_interval: 1s}\n'
-    printf 'scrape_configs:\n  - job_name: self\n    scrape_native_histograms: true\n    static_configs: [{targets: ["127.0.0.1:34090"]}]\n'
+    printf 'scrape_configs:\n  - job_name: self\n    scrape_native_histograms: true\n    static_configs: [{targets: ["127.0.0.1:24090"]}]\n'
     said "$config" remote_write
 } >"$out/sender.yaml"
 echo 'global: {}' >"$out/receiver.yaml"
-export REMOTE_WRITE_URL=http://127.0.0.1:34091/api/v1/write SPOOL=$out/spool-prometheus
-prometheus receiver 34091
+export REMOTE_WRITE_URL=http://127.0.0.1:24091/api/v1/write SPOOL=$out/spool-prometheus
+prometheus receiver 24091
 start_sluice "$config"
-prometheus sender 34090
-through_a_kill "$config" self http://127.0.0.1:34090 http://127.0.0.1:34091 || status=1
+prometheus sender 24090
+through_a_kill "$config" self http://127.0.0.1:24090 http://127.0.0.1:24091 || status=1
 stop
 
 config=$here/../../config/behind-vmagent.yaml
-printf 'global: {scrape_interval: 1s}\nscrape_configs:\n  - job_name: agent\n    static_configs: [{targets: ["127.0.0.1:34094"]}]\n' >"$out/scrape.yml"
-export REMOTE_WRITE_URL=http://127.0.0.1:34093/api/v1/write SPOOL=$out/spool-vmagent
-victoria direct 34092
-victoria behind 34093
+printf 'global: {scrape_interval: 1s}\nscrape_configs:\n  - job_name: agent\n    static_configs: [{targets: ["127.0.0.1:24094"]}]\n' >"$out/scrape.yml"
+export REMOTE_WRITE_URL=http://127.0.0.1:24093/api/v1/write SPOOL=$out/spool-vmagent
+victoria direct 24092
+victoria behind 24093
 start_sluice "$config"
 read -ra flags < <(said "$config" vmagent)
-"$peers/vmagent" "${flags[@]:1}" -promscrape.config="$out/scrape.yml" -httpListenAddr=127.0.0.1:34094 -remoteWrite.tmpDataPath="$out/vmagent" \
-    -remoteWrite.url=http://127.0.0.1:34092/api/v1/write >>"$out/vmagent.log" 2>&1 &
+"$peers/vmagent" "${flags[@]:1}" -promscrape.config="$out/scrape.yml" -httpListenAddr=127.0.0.1:24094 -remoteWrite.tmpDataPath="$out/vmagent" \
+    -remoteWrite.url=http://127.0.0.1:24092/api/v1/write >>"$out/vmagent.log" 2>&1 &
 children+=("$!")
-await http://127.0.0.1:34094/health
-through_a_kill "$config" agent http://127.0.0.1:34092 http://127.0.0.1:34093 || status=1
+await http://127.0.0.1:24094/health
+through_a_kill "$config" agent http://127.0.0.1:24092 http://127.0.0.1:24093 || status=1
 exit "$status"

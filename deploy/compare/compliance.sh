@@ -28,15 +28,15 @@ fi
 
 cat >"$out/sluice.yaml" <<YAML
 receivers:
-  prometheusremotewrite/otlp: {endpoint: "127.0.0.1:35090"}
-  prometheusremotewrite/straight: {endpoint: "127.0.0.1:35091"}
-  prometheusremotewrite/sink: {endpoint: "127.0.0.1:35092"}
+  prometheusremotewrite/otlp: {endpoint: "127.0.0.1:27090"}
+  prometheusremotewrite/straight: {endpoint: "127.0.0.1:27091"}
+  prometheusremotewrite/sink: {endpoint: "127.0.0.1:27092"}
 exporters:
   file: {path: $out/taken.json}
-  prometheusremotewrite: {endpoint: "http://127.0.0.1:35092/api/v1/write"}
+  prometheusremotewrite: {endpoint: "http://127.0.0.1:27092/api/v1/write"}
   nop:
 service:
-  telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 35888}}}}]}}
+  telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 27888}}}}]}}
   pipelines:
     metrics/otlp: {receivers: [prometheusremotewrite/otlp], exporters: [file]}
     metrics/straight: {receivers: [prometheusremotewrite/straight], exporters: [prometheusremotewrite]}
@@ -47,7 +47,7 @@ YAML
 child=$!
 trap 'kill "$child" 2>/dev/null; wait "$child" 2>/dev/null || true' EXIT
 for _ in $(seq 100); do
-    if curl --silent --fail --output /dev/null http://127.0.0.1:35888/metrics; then break; fi
+    if curl --silent --fail --output /dev/null http://127.0.0.1:27888/metrics; then break; fi
     sleep 0.1
 done
 
@@ -89,6 +89,6 @@ PY
 }
 
 status=0
-run otlp 35090
-run straight 35091
+run otlp 27090
+run straight 27091
 exit "$status"

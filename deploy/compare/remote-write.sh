@@ -65,38 +65,38 @@ prometheus() { # NAME PORT CONFIG
 echo 'global: {}' >"$out/first.yaml"
 echo 'global: {}' >"$out/second.yaml"
 victoria() {
-    "$peers/victoria-metrics" -storageDataPath="$out/victoria" -httpListenAddr=127.0.0.1:34093 \
+    "$peers/victoria-metrics" -storageDataPath="$out/victoria" -httpListenAddr=127.0.0.1:24093 \
         -retentionPeriod=1d >>"$out/victoria.log" 2>&1 &
     children+=("$!")
     started=$!
-    await http://127.0.0.1:34093/health
+    await http://127.0.0.1:24093/health
 }
 
 start_sluice() {
     "$sluice" --config "$out/sluice.yaml" >>"$out/sluice.log" 2>&1 &
     children+=("$!")
     started=$!
-    await http://127.0.0.1:34888/metrics
+    await http://127.0.0.1:24888/metrics
 }
 
 out_exporters=prometheusremotewrite/first
 if has victoria-metrics; then out_exporters=$out_exporters,prometheusremotewrite/victoria; fi
 cat >"$out/sluice.yaml" <<YAML
 receivers:
-  otlp: {protocols: {http: {endpoint: "127.0.0.1:34318"}}}
-  prometheusremotewrite: {endpoint: "127.0.0.1:34092"}
+  otlp: {protocols: {http: {endpoint: "127.0.0.1:24319"}}}
+  prometheusremotewrite: {endpoint: "127.0.0.1:24092"}
 exporters:
   prometheusremotewrite/first:
-    endpoint: http://127.0.0.1:34096/api/v1/write
+    endpoint: http://127.0.0.1:24096/api/v1/write
     protobuf_message: io.prometheus.write.v2.Request
     remote_write_queue: {num_consumers: $lanes}
     sending_queue: {storage: file_storage}
   prometheusremotewrite/second:
-    endpoint: http://127.0.0.1:34091/api/v1/write
+    endpoint: http://127.0.0.1:24091/api/v1/write
     remote_write_queue: {num_consumers: $lanes}
     sending_queue: {storage: file_storage}
   prometheusremotewrite/victoria:
-    endpoint: http://127.0.0.1:34093/api/v1/write
+    endpoint: http://127.0.0.1:24093/api/v1/write
     compression: zstd
     remote_write_queue: {num_consumers: $lanes}
     sending_queue: {storage: file_storage}
@@ -104,7 +104,7 @@ extensions:
   file_storage: {directory: $out/queue, create_directory: true}
 service:
   extensions: [file_storage]
-  telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 34888}}}}]}}
+  telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 24888}}}}]}}
   pipelines:
     metrics/out: {receivers: [otlp], exporters: [$out_exporters]}
     metrics/through: {receivers: [prometheusremotewrite], exporters: [prometheusremotewrite/second]}
@@ -113,43 +113,43 @@ cat >>"$out/first.yaml" <<'YAML'
 scrape_configs:
   - job_name: self
     scrape_interval: 1s
-    static_configs: [{targets: ["127.0.0.1:34888"]}]
+    static_configs: [{targets: ["127.0.0.1:24888"]}]
 remote_write:
-  - url: http://127.0.0.1:34092/api/v1/write
+  - url: http://127.0.0.1:24092/api/v1/write
     queue_config: {batch_send_deadline: 200ms}
     send_exemplars: true
     send_native_histograms: true
 YAML
 
-prometheus second 34091 "$out/second.yaml"
-prometheus first 34090 "$out/first.yaml"
+prometheus second 24091 "$out/second.yaml"
+prometheus first 24090 "$out/first.yaml"
 first=$started
 if has victoria-metrics; then
     victoria
     victoria=$started
 fi
-python3 "$here/remote-write.py" relay 34096 34090 "$out/connections" &
+python3 "$here/remote-write.py" relay 24096 24090 "$out/connections" &
 children+=("$!")
 start_sluice
 running=$started
 agent=()
 if has vmagent; then
-    agent=(http://127.0.0.1:34095)
-    prometheus third 34095 "$out/second.yaml"
+    agent=(http://127.0.0.1:24095)
+    prometheus third 24095 "$out/second.yaml"
     sed -n '/^scrape_configs/,/static_configs/{s/self/agent/; p}' "$out/first.yaml" >"$out/vmagent.yaml"
-    "$peers/vmagent" -promscrape.config="$out/vmagent.yaml" -httpListenAddr=127.0.0.1:34094 \
+    "$peers/vmagent" -promscrape.config="$out/vmagent.yaml" -httpListenAddr=127.0.0.1:24094 \
         -remoteWrite.tmpDataPath="$out/vmagent" -remoteWrite.flushInterval=200ms -remoteWrite.queues=1 \
-        -remoteWrite.url=http://127.0.0.1:34095/api/v1/write -remoteWrite.url=http://127.0.0.1:34092/api/v1/write \
+        -remoteWrite.url=http://127.0.0.1:24095/api/v1/write -remoteWrite.url=http://127.0.0.1:24092/api/v1/write \
         -remoteWrite.forcePromProto=true,false -remoteWrite.forceVMProto=false,true >>"$out/vmagent.log" 2>&1 &
     children+=("$!")
-    await http://127.0.0.1:34094/health
+    await http://127.0.0.1:24094/health
 fi
 
 (
     sleep 2
     kill -9 "$first"
     sleep 1
-    prometheus first 34090 "$out/first.yaml"
+    prometheus first 24090 "$out/first.yaml"
     echo "$started" >"$out/pids"
     # Its first scrapes and what it reads of its log before it sends.
     sleep 3
@@ -167,19 +167,19 @@ fi
     echo "$started" >>"$out/pids"
 ) &
 restart=$!
-python3 "$here/remote-write.py" send http://127.0.0.1:34318/v1/metrics
+python3 "$here/remote-write.py" send http://127.0.0.1:24319/v1/metrics
 wait "$restart"
 mapfile -t pids <"$out/pids"
 children+=("${pids[@]}")
 status=0
-python3 "$here/remote-write.py" check http://127.0.0.1:34090 || status=1
+python3 "$here/remote-write.py" check http://127.0.0.1:24090 || status=1
 if has victoria-metrics; then
-    python3 "$here/remote-write.py" check-victoria http://127.0.0.1:34093 || status=1
+    python3 "$here/remote-write.py" check-victoria http://127.0.0.1:24093 || status=1
 fi
-python3 "$here/remote-write.py" same "$(cat "$out/since")" http://127.0.0.1:34318/v1/metrics http://127.0.0.1:34090 http://127.0.0.1:34091 "${agent[@]}" || status=1
+python3 "$here/remote-write.py" same "$(cat "$out/since")" http://127.0.0.1:24319/v1/metrics http://127.0.0.1:24090 http://127.0.0.1:24091 "${agent[@]}" || status=1
 connections=$(cat "$out/connections")
 echo "$connections connections to the first Prometheus at most at a time"
 [ "$connections" -ge "$lanes" ] || status=1
-curl --silent http://127.0.0.1:34888/metrics |
+curl --silent http://127.0.0.1:24888/metrics |
     grep -E '^sluice_(exporter|remote_write).*(sent|failed|dropped|refused|unwritten|samples).* [1-9]' || true
 exit "$status"
