@@ -1,7 +1,7 @@
-//! A set of log tables to run queries on: `cargo run --release -p sluice-benches --example parquet_set -- DIR ROWS SERVICES`.
+//! A set of log tables to run queries on: `cargo run --release -p sluice-benches --example parquet_set -- DIR ROWS SERVICES [COLUMN ...]`.
 //!
 //! Requests of 1000 records come in the order of their time, each from one of the services, drawn anew for each; a trace has ten
-//! records. Files of a million rows, as the exporter would write them.
+//! records. Files of a million rows, as the exporter would write them; sorted by the columns, if there are any.
 #![allow(clippy::expect_used, reason = "an example")]
 
 use std::fs::File;
@@ -72,14 +72,18 @@ fn request(first: u64, services: u64) -> Vec<u8> {
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let directory = PathBuf::from(arguments.next().expect("DIR ROWS SERVICES"));
+    let directory = PathBuf::from(arguments.next().expect("DIR ROWS SERVICES [COLUMN ...]"));
     let [rows, services] = [(); 2].map(|()| {
-        let number = arguments.next().expect("DIR ROWS SERVICES");
+        let number = arguments.next().expect("DIR ROWS SERVICES [COLUMN ...]");
         number.parse::<u64>().expect("a number")
     });
+    let settings = FileSettings {
+        sort_by: arguments.collect(),
+        ..FileSettings::default()
+    };
     for start in (0..rows).step_by(FILE as usize) {
         let out = File::create(directory.join(format!("{start:012}.parquet"))).expect("a file");
-        let mut encoder = Encoder::new(Table::Logs, &FileSettings::default(), out).expect("a file");
+        let mut encoder = Encoder::new(Table::Logs, &settings, out).expect("a file");
         for first in (start..rows.min(start + FILE)).step_by(REQUEST as usize) {
             encoder.push(&request(first, services)).expect("a file");
         }

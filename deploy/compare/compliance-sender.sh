@@ -34,13 +34,17 @@ cp "$here/compliance-sender/main_test.go" sender/main_test.go
 sed -i '/t.Skip("TODO: Revise/d' sender/*_test.go
 sed -i '/^func runTestCases/,/^}/d' sender/helpers.go
 # Some of those tests lost the line that starts the sender; what stands in its place fails.
-sed -i 's/t.Fatal("was creating target here; to remove")/runWhereTheSuiteDoesNot(t, receiver.URL(), scrapeTarget)/' sender/*_test.go
+sed -i 's/t.Fatal("was creating target here; to remove")/runWhereTheSuiteDoesNot(t, receiver, scrapeTarget)/' sender/*_test.go
 
 suite() { # NAME EXECUTABLE [ARGUMENT ...]: the tests that passed and failed, as PASS name or FAIL name
     local name=$1 executable=$2
     shift 2
     SLUICE=$executable go test -v -parallel 10 -timeout 20m ./sender "$@" >"$out/$name.log" 2>&1 || true
     sed -n 's/^ *--- \(PASS\|FAIL\): \([^ ]*\) .*/\1 \2/p' "$out/$name.log" | sort >"$out/$name.txt"
+    if [ ! -s "$out/$name.txt" ]; then
+        cat "$out/$name.log" >&2
+        exit 1
+    fi
     echo "$name: $(grep -c ^PASS "$out/$name.txt" || true) pass, $(grep -c ^FAIL "$out/$name.txt" || true) fail"
 }
 

@@ -2,7 +2,7 @@
 //!
 //! In the order of a row's way: `walk` reads requests, `source`, `attributes`, `scalar`, `keys` and `json` what their rows are made of;
 //! `logs`, `spans`, `metrics` and `points` are the tables; `column`, `number` and `text` have what they are made of, with `interned` and
-//! `dictionary` for texts that come again and `plain` for those that do not; `file` writes them, with `pages`, or the parquet crate's own writer.
+//! `dictionary` for texts that come again and `plain` for those that do not; `file` writes them, with `pages`, or the parquet crate's own writer, before which `sorted` may have rows wait.
 
 mod attributes;
 mod column;
@@ -21,6 +21,7 @@ mod points;
 mod promote;
 mod scalar;
 mod seen;
+mod sorted;
 mod source;
 mod spans;
 mod table;

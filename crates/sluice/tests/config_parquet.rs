@@ -121,6 +121,30 @@ fn azure_is_read() {
     );
 }
 
+/// Scenario: rows sorted by a column of every table, one of some tables and a promoted one; by what is no column, by a map, and twice by the same.
+/// Guarantees: the first are read in their order, the others are errors that name what is wrong.
+#[test]
+fn what_rows_are_sorted_by_is_a_column() {
+    let promote = "path: /a, promote: [{attribute: k8s.namespace.name}]";
+    let (exporter, warnings) = read(&format!(
+        "{promote}, sort_by: [service_name, metric_name, k8s_namespace_name, timestamp]"
+    ))
+    .unwrap();
+    assert_eq!(
+        exporter.sort_by,
+        ["service_name", "metric_name", "k8s_namespace_name", "timestamp"]
+    );
+    assert_eq!(warnings, "");
+    for (columns, expected) in [
+        ("service.name", "service.name is no column of single values"),
+        ("attributes", "attributes is no column of single values"),
+        ("timestamp, timestamp", "sort_by: names a column twice"),
+    ] {
+        let error = read(&format!("path: /a, sort_by: [{columns}]")).unwrap_err();
+        assert!(error.contains(expected), "{columns}: {error}");
+    }
+}
+
 /// Scenario: no place and two; stores without names; keys of Azure that go with nothing, that are missing, or that are for another type; a
 /// signature in a URL; texts that are no connection strings.
 /// Guarantees: each is an error, or a warning where it changes nothing, that names the key and says what to do, and shows no secret.

@@ -7,18 +7,19 @@ use std::io::Write;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{KeyValue, SortingColumn};
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use parquet::schema::types::ColumnPath;
 
 use super::EncodeError;
 use super::attributes::Repairs;
-use super::column::Ending;
+use super::column::{Columns, Ending};
 use super::pages::PageWriter;
 use super::promote::Promotion;
+use super::sorted::SortedRows;
 use super::table::{Rows, Table};
 
 /// Rows that are encoded at once, and rows of a page: fewer cost more each (15% below 10,000 rows) and compress worse, more keep
@@ -66,6 +67,9 @@ pub struct FileSettings {
     pub zstd_level: i32,
     /// Who makes the pages. What is in the file is the same.
     pub encoder: PageEncoder,
+    /// Columns by which the rows of each row group are sorted, the first one first, as far as a table has them. `ArrowWriter` makes the pages then, since
+    /// rows have to wait for the others of their row group before anything of them is encoded.
+    pub sort_by: Vec<String>,
     /// Whether values without a dictionary may be written as differences (DELTA_BINARY_PACKED, DELTA_LENGTH_BYTE_ARRAY), which
     /// is smaller. Otherwise they are PLAIN, for readers that know nothing else.
     pub delta_encodings: bool,
@@ -90,6 +94,7 @@ impl Default for FileSettings {
             promotions: Vec::new(),
             zstd_level: 1,
             encoder: PageEncoder::default(),
+            sort_by: Vec::new(),
             delta_encodings: true,
             maps: true,
         }
@@ -97,7 +102,19 @@ impl Default for FileSettings {
 }
 
 impl FileSettings {
-    fn properties(&self, table: Table) -> Result<WriterProperties, EncodeError> {
+    /// Who makes the pages, also where rows are sorted.
+    pub(super) fn page_encoder(&self) -> PageEncoder {
+        match self.sort_by[..] {
+            [] => self.encoder,
+            _ => PageEncoder::Arrow,
+        }
+    }
+
+    fn properties(
+        &self,
+        table: Table,
+        sorting: Option<Vec<SortingColumn>>,
+    ) -> Result<WriterProperties, EncodeError> {
         let column = |name: &str| ColumnPath::from(name);
         let mut properties = WriterProperties::builder()
             .set_writer_version(WriterVersion::PARQUET_1_0)
@@ -106,6 +123,7 @@ impl FileSettings {
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
             .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
             .set_write_batch_size(BATCH_ROWS / 2)
+            .set_sorting_columns(sorting)
             .set_created_by(concat!("sluice version ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(vec![
                 KeyValue::new("sluice.table".to_owned(), table.name().to_owned()),
@@ -132,6 +150,7 @@ impl FileSettings {
 enum Writer<W: Write + Send> {
     Own(Box<PageWriter<W>>),
     Arrow(Box<ArrowWriter<W>>),
+    Sorted(Box<ArrowWriter<W>>, SortedRows),
 }
 
 /// A file of one table.
@@ -153,8 +172,18 @@ pub(crate) struct TableFile<W: Write + Send> {
 impl<W: Write + Send> TableFile<W> {
     pub fn new(table: Table, settings: &FileSettings, out: W) -> Result<Self, EncodeError> {
         let schema = table.schema(settings);
-        let properties = settings.properties(table)?;
-        let writer = match settings.encoder {
+        let sorted = match settings.sort_by[..] {
+            [] => None,
+            _ => Some(SortedRows::new(&settings.sort_by, &schema)),
+        };
+        let sorting = match &sorted {
+            Some(sorted) => {
+                Some(sorted.sorting_columns(&schema, &ArrowSchemaConverter::new().convert(&schema)?))
+            }
+            None => None,
+        };
+        let properties = settings.properties(table, sorting)?;
+        let writer = match settings.page_encoder() {
             PageEncoder::Own => Writer::Own(Box::new(PageWriter::new(out, &schema, properties, settings)?)),
             PageEncoder::Arrow => {
                 let options = ArrowWriterOptions::new()
@@ -162,8 +191,11 @@ impl<W: Write + Send> TableFile<W> {
                     // Any engine reads the file by its Parquet schema; Arrow's own copy of it would be the largest
                     // thing in a small one.
                     .with_skip_arrow_metadata(true);
-                let writer = ArrowWriter::try_new_with_options(out, schema.clone(), options)?;
-                Writer::Arrow(Box::new(writer))
+                let writer = Box::new(ArrowWriter::try_new_with_options(out, schema.clone(), options)?);
+                match sorted {
+                    None => Writer::Arrow(writer),
+                    Some(rows) => Writer::Sorted(writer, rows),
+                }
             }
         };
         Ok(Self {
@@ -213,7 +245,7 @@ impl<W: Write + Send> TableFile<W> {
         match &self.writer {
             Writer::Own(writer) => writer.closed_bytes(),
             // It does not say.
-            Writer::Arrow(_) => self.memory_bytes(),
+            Writer::Arrow(_) | Writer::Sorted(..) => self.memory_bytes(),
         }
     }
 
@@ -236,25 +268,42 @@ impl<W: Write + Send> TableFile<W> {
             row_group: last
                 || match &self.writer {
                     Writer::Own(writer) => writer.is_row_group_full(self.waiting_rows, self.waiting_bytes),
-                    Writer::Arrow(_) => false,
+                    Writer::Arrow(_) | Writer::Sorted(..) => false,
                 },
             ..Ending::default()
         };
         let columns = self.rows.take(&mut ending);
         repairs.invalid_texts += ending.invalid_texts;
         self.room_bytes = columns.memory_bytes();
-        match &mut self.writer {
-            Writer::Own(writer) => writer.write(columns, self.waiting_rows, ending.row_group)?,
+        let batch = |columns: Columns| -> Result<RecordBatch, EncodeError> {
+            Ok(RecordBatch::try_new(self.schema.clone(), columns.into_arrays()?)?)
+        };
+        let from = self.waiting_bytes as u64;
+        self.encoded_from += match &mut self.writer {
+            Writer::Own(writer) => {
+                writer.write(columns, self.waiting_rows, ending.row_group)?;
+                from
+            }
             Writer::Arrow(writer) => {
-                let arrays = columns.into_arrays()?;
-                writer.write(&RecordBatch::try_new(self.schema.clone(), arrays)?)?;
+                writer.write(&batch(columns)?)?;
                 if last {
                     writer.flush()?;
                 }
+                from
             }
-        }
+            Writer::Sorted(writer, rows) => {
+                rows.push(batch(columns)?, from);
+                let is_first = self.encoded_from == 0 && rows.from() >= self.first_bytes as u64;
+                if last || rows.is_full() || is_first {
+                    let from = rows.drain(|rows| Ok(writer.write(rows)?))?;
+                    writer.flush()?;
+                    from
+                } else {
+                    0
+                }
+            }
+        };
         self.written_rows += self.waiting_rows as u64;
-        self.encoded_from += self.waiting_bytes as u64;
         self.waiting_rows = 0;
         self.waiting_bytes = 0;
         Ok(())
@@ -277,13 +326,20 @@ impl<W: Write + Send> TableFile<W> {
                 writer.bytes_written() + writer.expected_bytes(),
                 writer.footer_bytes() as u64,
             ),
-            Writer::Arrow(writer) => (writer.bytes_written() + writer.in_progress_size(), 0),
+            Writer::Arrow(writer) | Writer::Sorted(writer, _) => {
+                (writer.bytes_written() + writer.in_progress_size(), 0)
+            }
         };
         let encoded = encoded as u64;
+        let waiting = self.waiting_bytes as u64
+            + match &self.writer {
+                Writer::Sorted(_, rows) => rows.from(),
+                Writer::Own(_) | Writer::Arrow(_) => 0,
+            };
         // What waits will shrink as what came before it did.
         let waiting = match self.encoded_from {
-            0 => self.waiting_bytes as u64 / WAITING_PART,
-            from => (u128::from(encoded) * self.waiting_bytes as u128 / u128::from(from)) as u64,
+            0 => waiting / WAITING_PART,
+            from => (u128::from(encoded) * u128::from(waiting) / u128::from(from)) as u64,
         };
         encoded + waiting + footer
     }
@@ -294,6 +350,7 @@ impl<W: Write + Send> TableFile<W> {
             + match &self.writer {
                 Writer::Own(writer) => writer.memory_bytes(),
                 Writer::Arrow(writer) => writer.memory_size(),
+                Writer::Sorted(writer, rows) => writer.memory_size() + rows.bytes(),
             }
     }
 
@@ -302,7 +359,7 @@ impl<W: Write + Send> TableFile<W> {
         self.end_row_group(repairs)?;
         match self.writer {
             Writer::Own(writer) => writer.finish(),
-            Writer::Arrow(writer) => Ok(writer.into_inner()?),
+            Writer::Arrow(writer) | Writer::Sorted(writer, _) => Ok(writer.into_inner()?),
         }
     }
 }

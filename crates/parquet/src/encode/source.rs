@@ -160,7 +160,7 @@ impl SourceColumns {
     #[inline]
     pub fn push(&mut self, source: &Source<'_>, reading: &Reading<'_>) {
         let Reading { keys, pairs, .. } = reading;
-        let shared = self.settings.encoder == PageEncoder::Own && self.version == source.version;
+        let shared = self.settings.page_encoder() == PageEncoder::Own && self.version == source.version;
         match self.runs.last_mut() {
             Some(run) if shared => *run += 1,
             _ => {

@@ -1,6 +1,6 @@
 //! The tables there are, and the rows of one of them that wait to be encoded.
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{FieldRef, Schema, SchemaRef};
 use std::sync::Arc;
 
 use super::column::{Columns, Ending};
@@ -53,6 +53,18 @@ impl Table {
     pub fn schema(self, settings: &FileSettings) -> SchemaRef {
         let columns = Rows::new(self, settings).take(&mut Ending::default());
         Arc::new(Schema::new(columns.fields))
+    }
+
+    /// Names of the columns that rows can be sorted by: those of single values. Promoted ones are, too.
+    pub fn sortable_columns(self) -> Vec<String> {
+        let schema = self.schema(&FileSettings::default());
+        let single = |field: &&FieldRef| !field.data_type().is_nested();
+        schema
+            .fields()
+            .iter()
+            .filter(single)
+            .map(|field| field.name().clone())
+            .collect()
     }
 }
 

@@ -63,7 +63,7 @@ impl Texts {
     fn of(settings: &FileSettings, own: impl Fn() -> Interned) -> Self {
         Self {
             validity: Validity::default(),
-            values: match settings.encoder {
+            values: match settings.page_encoder() {
                 PageEncoder::Own => Values::Own(Box::new(own())),
                 PageEncoder::Arrow => Values::Arrow {
                     bytes: Vec::new(),

@@ -108,6 +108,7 @@ pub(super) fn exporter(
                 promotions: exporter.promote.iter().map(promotion).collect(),
                 zstd_level: exporter.compression_level,
                 delta_encodings: exporter.delta_encodings,
+                sort_by: exporter.sort_by.clone(),
                 ..Default::default()
             },
         },

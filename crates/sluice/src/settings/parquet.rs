@@ -58,6 +58,8 @@ pub struct ParquetExporter {
     pub compression_level: i32,
     /// Whether values may be written as differences, which is smaller and which old readers do not know; absent: true.
     pub delta_encodings: bool,
+    /// Columns by which the rows of each row group are sorted; absent: rows are in the order in which they came.
+    pub sort_by: Vec<String>,
     /// Where files are written before they are sent, when the queue is in memory; absent: below `path`, or in the system's
     /// directory for temporary files.
     pub spool_directory: Option<PathBuf>,
@@ -94,6 +96,7 @@ impl Default for ParquetExporter {
             promote: Vec::new(),
             compression_level: 1,
             delta_encodings: true,
+            sort_by: Vec::new(),
             spool_directory: None,
             max_spool_size: ByteSize(1 << 30),
             num_uploads: 2,
@@ -192,6 +195,7 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<P
     exporter.sending_queue.check(&mut scope);
     check_files(&exporter, &mut scope);
     check_promoted(&exporter, &mut scope);
+    check_sorted(&exporter, &mut scope);
     let format = "files are Parquet";
     scope.without_effect(&[
         (&["marshaler"], format),
@@ -339,5 +343,31 @@ fn check_promoted(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
             );
             return;
         }
+    }
+}
+
+/// What rows are sorted by is a column of some table, and one whose values have an order.
+fn check_sorted(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
+    #[cfg(feature = "parquet")]
+    {
+        let promoted: Vec<String> = exporter.promote.iter().map(Promote::column_name).collect();
+        let sortable: Vec<String> = sluice_parquet::Table::ALL
+            .into_iter()
+            .flat_map(sluice_parquet::Table::sortable_columns)
+            .chain(promoted)
+            .collect();
+        if let Some(unknown) = exporter.sort_by.iter().find(|name| !sortable.contains(name)) {
+            scope.error(
+                &["sort_by"],
+                format!(
+                    "{unknown} is no column of single values in any table; name such a column of docs/parquet-schema.md, or a promoted one, as in sort_by: \
+                     [service_name, timestamp]"
+                ),
+            );
+        }
+    }
+    let has_twice = |(at, name): (usize, &String)| exporter.sort_by[..at].contains(name);
+    if exporter.sort_by.iter().enumerate().any(has_twice) {
+        scope.error(&["sort_by"], "names a column twice; remove one of them");
     }
 }
