@@ -318,6 +318,10 @@ fn duplicate(key: &str, span: &Span, first: &Span) -> Problem {
 fn hint(info: &str) -> &'static str {
     if info.contains("tab") {
         " (YAML is indented with spaces, not tabs)"
+    } else if info.contains("valid YAML whitespace") {
+        " (write a space between the `:` and the value, not a tab)"
+    } else if info.contains("while parsing a flow") {
+        " (inside `[` `]` and `{` `}` quote values that contain `${...}` or `: `, and close each bracket)"
     } else if info.contains("mapping values are not allowed") || info.contains("did not find expected") {
         " (check the indentation, and quote values that contain `: `)"
     } else if info.contains("flow") {
@@ -405,7 +409,18 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.starts_with(start), "{text:?} gave {error}");
         }
-        assert!(parse("a:\n\tb: 1\n").unwrap_err().contains("tab"));
+        for (text, hint) in [
+            ("a:\n\tb: 1\n", "not tabs"),
+            ("a:\n  b:\tc:d\n", "not a tab"),
+            ("a: [${B}]\n", "quote values that contain `${...}`"),
+            ("a: {b: ${C}}\n", "quote values that contain `${...}`"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                error.starts_with("t.yaml:") && error.contains(hint),
+                "{text:?} gave {error}"
+            );
+        }
     }
 
     /// Scenario: anchors, aliases, and merge keys with one map and with a list of maps.

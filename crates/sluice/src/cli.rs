@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use sluice_config::{Document, Loader, Problems};
+use sluice_config::{Document, Loader, Problem, Problems};
 
 use crate::journal::JournalCommand;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Exporter, Settings};
 use crate::{DEFAULT_CONFIG, demo, journal, serve};
 
 /// A telemetry gateway: OTLP and Prometheus remote write in; OTLP, remote write and Parquet out. Without a subcommand it serves until stopped;
@@ -35,6 +35,9 @@ struct ConfigArgs {
     /// One value over the configuration, as in `--set receivers.otlp.protocols.grpc.endpoint=0.0.0.0:4317`.
     #[arg(long, value_name = "KEY=VALUE", global = true)]
     set: Vec<String>,
+    /// Read so that a Collector's arguments are understood.
+    #[arg(long, value_name = "GATES", global = true, hide = true)]
+    feature_gates: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -121,14 +124,57 @@ fn with_settings(args: &ConfigArgs, then: impl FnOnce(Settings, Document) -> Exi
         Err(problems) => return report(&problems),
     };
     match Settings::from_document(&document) {
-        Ok(settings) => then(settings, document),
+        Ok(mut settings) => {
+            let unread = unread_surroundings(&settings, &args.feature_gates, |name| {
+                std::env::var_os(name).is_some_and(|value| !value.is_empty())
+            });
+            settings.warnings.extend(unread);
+            then(settings, document)
+        }
         Err(problems) => report(&problems),
     }
 }
 
+/// What a Collector would heed beside its files, and sluice does not: gates, and proxies from the environment.
+fn unread_surroundings(
+    settings: &Settings,
+    feature_gates: &[String],
+    is_set: impl Fn(&str) -> bool,
+) -> Vec<Problem> {
+    let mut warnings = Vec::new();
+    if !feature_gates.is_empty() {
+        let message = "--feature-gates has no effect here: the gates are the Collector's; remove it";
+        warnings.push(Problem::general(message));
+    }
+    let over_network = |exporter: &Exporter| match exporter {
+        Exporter::OtlpGrpc(_) | Exporter::OtlpHttp(_) | Exporter::RemoteWrite(_) => true,
+        Exporter::Parquet(_) | Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => false,
+    };
+    let proxy = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"]
+        .into_iter()
+        .find(|name| is_set(name));
+    if let Some(name) = proxy
+        && settings.exporters.values().any(over_network)
+    {
+        warnings.push(Problem::general(format!(
+            "the environment variable {name} has no effect here: exporters connect to their destinations directly; give sluice a direct way \
+             to them"
+        )));
+    }
+    warnings
+}
+
 fn report(problems: &Problems) -> ExitCode {
-    complain(format_args!("{problems}"));
+    complain(format_args!("{}", told(problems)));
     ExitCode::FAILURE
+}
+
+/// Warnings first: a variable that is not set, or a part that nobody uses, may be the cause of what is wrong.
+fn told(problems: &Problems) -> String {
+    let warnings = problems.warnings().iter();
+    let mut text: String = warnings.map(|warning| format!("warning: {warning}\n")).collect();
+    text.push_str(&problems.to_string());
+    text
 }
 
 fn components() -> ExitCode {
@@ -181,5 +227,63 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    fn document(yaml: &str) -> Document {
+        Loader::new().text("t.yaml", yaml).load().unwrap()
+    }
+
+    const PIPELINE: &str = "service: {pipelines: {logs: {receivers: [otlp], exporters: [otlphttp]}}}\n\
+                            receivers: {otlp: {protocols: {grpc: }}}\n";
+
+    /// Scenario: an endpoint from a variable that is not set.
+    /// Guarantees: what is wrong is told, after why: that the variable is not set.
+    #[test]
+    fn a_refusal_tells_the_warnings_too() {
+        let document = document(&format!(
+            "{PIPELINE}exporters: {{otlphttp: {{endpoint: \"${{env:SLUICE_NOT_SET_ANYWHERE}}\"}}}}\n"
+        ));
+        let text = told(&Settings::from_document(&document).unwrap_err());
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].starts_with(
+                "warning: t.yaml:3:34: the environment variable SLUICE_NOT_SET_ANYWHERE is not set"
+            ),
+            "{text}"
+        );
+        assert!(
+            lines.len() == 2 && lines[1].starts_with("t.yaml:3:23: exporters.otlphttp: the key \"endpoint\""),
+            "{text}"
+        );
+    }
+
+    /// Scenario: a Collector's --feature-gates, and a proxy in the environment, with an exporter over the network and with none.
+    /// Guarantees: the gates are taken, and a warning says of each that it has no effect; a proxy is nobody's business where nothing is sent.
+    #[test]
+    fn what_a_collector_would_heed_is_told() {
+        let settings = |exporter: &str| {
+            Settings::from_document(&document(&format!(
+                "{PIPELINE}exporters: {{otlphttp: {exporter}}}\n"
+            )))
+            .unwrap()
+        };
+        let cli =
+            Cli::try_parse_from(["sluice", "validate", "--feature-gates=+a.b", "--config", "x"]).unwrap();
+        let over_network = settings("{endpoint: \"http://a:1\"}");
+        let told: Vec<String> = unread_surroundings(&over_network, &cli.config.feature_gates, |name| {
+            name == "https_proxy"
+        })
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+        assert!(
+            told.len() == 2
+                && told[0].starts_with("--feature-gates has no effect")
+                && told[1].starts_with("the environment variable https_proxy has no effect"),
+            "{told:?}"
+        );
+        let nowhere = Settings::default();
+        assert_eq!(unread_surroundings(&nowhere, &[], |_| true), []);
+        assert_eq!(unread_surroundings(&over_network, &[], |_| false), []);
     }
 }

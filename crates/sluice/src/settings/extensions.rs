@@ -22,6 +22,8 @@ pub enum Extension {
     Zpages(Zpages),
     /// `pprof`: read, and without effect: it profiles Go.
     Pprof,
+    /// `memory_ballast`: left unread, and without effect: it was for Go's garbage collector.
+    MemoryBallast,
     /// `basicauth`: user and password.
     BasicAuth(BasicAuth),
     /// `bearertokenauth`: a token.
@@ -173,6 +175,15 @@ pub(super) fn pprof(node: &Node, path: &str, report: &mut Report) -> Option<()> 
     let _: Pprof = scope.decode()?;
     scope.warn(&[], "has no effect here: it profiles Go programs");
     Some(())
+}
+
+/// Passes over a `memory_ballast` extension, which old Collectors had.
+pub(super) fn memory_ballast(node: &Node, path: &str, report: &mut Report) {
+    let mut scope = Scope { node, path, report };
+    scope.warn(
+        &[],
+        "has no effect here: there is no garbage collector; remove it",
+    );
 }
 
 /// The `basicauth` extension: a list of users for receivers, or one user for exporters.

@@ -303,6 +303,16 @@ fn check_defined(kind: Kind, id: &ComponentId, span: &Span, path: &str, root: &N
         report.error(span, format!("{path}: the {word} {id} is not here: {advice}"));
         return;
     }
+    if catalogue::find(kind, &id.kind).is_none()
+        && let Some(other) = Kind::ALL.into_iter().find(|other| defined(other.section()))
+    {
+        let (right, wrong) = (other.section(), kind.section());
+        report.error(
+            span,
+            format!("{path}: {id} is one of the {right}; list it there, not under {wrong}"),
+        );
+        return;
+    }
     let names: Vec<&str> = entries(kind.section())
         .iter()
         .map(|entry| entry.key.as_str())
@@ -459,15 +469,25 @@ fn smallest_limit(settings: &Settings, root: &Node, report: &mut Report) -> Opti
     smallest.map(|(_, limit)| limit)
 }
 
+/// Who authenticates, or is authenticated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Receiver,
+    Exporter,
+    /// An exporter of remote write, whose requests can be signed.
+    RemoteWrite,
+}
+
 /// Every `auth.authenticator` must name an enabled extension of the right side.
 fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
-    let mut check = |path: &[&str], auth: &Auth, server: bool| {
+    let mut check = |path: &[&str], auth: &Auth, side: Side| {
+        let (server, remote_write) = (side == Side::Receiver, side == Side::RemoteWrite);
         let id = &auth.authenticator;
         let text = path.join(".");
         let at = place(root, path);
         match settings.extensions.get(id) {
             Some(Extension::BearerTokenAuth(_)) => {}
-            Some(Extension::SigV4Auth(_)) if path[1].starts_with("prometheusremotewrite") && !server => {}
+            Some(Extension::SigV4Auth(_)) if remote_write => {}
             Some(Extension::SigV4Auth(_)) => report.error(
                 at,
                 format!("{text}: {id} signs the requests of prometheusremotewrite exporters only"),
@@ -475,14 +495,14 @@ fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
             Some(Extension::BasicAuth(BasicAuth::Server { .. })) if server => {}
             Some(Extension::BasicAuth(BasicAuth::Client(_))) if !server => {}
             Some(Extension::BasicAuth(_)) => {
-                let (needs, side) = if server {
+                let (needs, who) = if server {
                     ("htpasswd", "a receiver")
                 } else {
                     ("client_auth", "an exporter")
                 };
                 report.error(
                     at,
-                    format!("{text}: {side} needs a basicauth with {needs}, which {id} does not have"),
+                    format!("{text}: {who} needs a basicauth with {needs}, which {id} does not have"),
                 );
             }
             Some(_) => report.error(
@@ -514,30 +534,34 @@ fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
         if let Receiver::RemoteWrite(receiver) = receiver
             && let Some(auth) = &receiver.auth
         {
-            check(&["receivers", &id, "auth", "authenticator"], auth, true);
+            check(&["receivers", &id, "auth", "authenticator"], auth, Side::Receiver);
         }
         let Receiver::Otlp(otlp) = receiver else { continue };
         if let Some(auth) = otlp.grpc.as_ref().and_then(|grpc| grpc.auth.as_ref()) {
             check(
                 &["receivers", &id, "protocols", "grpc", "auth", "authenticator"],
                 auth,
-                true,
+                Side::Receiver,
             );
         }
         if let Some(auth) = otlp.http.as_ref().and_then(|http| http.auth.as_ref()) {
             check(
                 &["receivers", &id, "protocols", "http", "auth", "authenticator"],
                 auth,
-                true,
+                Side::Receiver,
             );
         }
     }
     for (id, exporter) in &settings.exporters {
+        let side = match exporter {
+            Exporter::RemoteWrite(_) => Side::RemoteWrite,
+            _ => Side::Exporter,
+        };
         if let Some(auth) = exporter.auth() {
             check(
                 &["exporters", &id.to_string(), "auth", "authenticator"],
                 auth,
-                false,
+                side,
             );
         }
     }

@@ -9,6 +9,7 @@ use sluice_config::{ByteSize, Report};
 use super::network::{Auth, Headers, ListenAddress, ServerTls};
 use super::remote_write::RemoteWriteReceiver;
 use super::scope::Scope;
+use super::spellings::{HttpServerKeepalive, rename_tls};
 use super::tenant::TenantFrom;
 
 /// The request limit OTLP recommends (specification, "size limits"); the Collector's 4 MiB on gRPC is its most frequent complaint.
@@ -252,6 +253,7 @@ pub struct HttpServer {
     cors_allowed_origins: Option<Vec<String>>,
     /// Before v0.50: the headers of `cors`.
     cors_allowed_headers: Option<Vec<String>>,
+    keepalive: Option<HttpServerKeepalive>,
 }
 
 impl Default for HttpServer {
@@ -278,6 +280,7 @@ impl Default for HttpServer {
             middlewares: None,
             cors_allowed_origins: None,
             cors_allowed_headers: None,
+            keepalive: None,
         }
     }
 }
@@ -325,6 +328,9 @@ pub(super) fn otlp(node: &sluice_config::Node, path: &str, report: &mut Report) 
     // Presence alone switches a protocol on: 17 of 95 real files write a bare `grpc:`.
     node.bare_as_empty(&["protocols", "grpc"]);
     node.bare_as_empty(&["protocols", "http"]);
+    for protocol in ["grpc", "http"] {
+        rename_tls(&mut node, &["protocols", protocol], path, report);
+    }
     let mut scope = Scope {
         node: &node,
         path,
@@ -435,6 +441,9 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
     }
     http.response_headers
         .check(scope, &["protocols", "http", "response_headers"]);
+    if let Some(keepalive) = http.keepalive.take() {
+        keepalive.apply(scope, at, &mut http.idle_timeout);
+    }
     for duration in [
         &mut http.read_timeout,
         &mut http.read_header_timeout,
@@ -488,6 +497,10 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
             "there are no middleware extensions",
         ),
         (&["protocols", "http", "include_metadata"], NO_METADATA),
+        (
+            &["protocols", "http", "auth", "request_params"],
+            "credentials are read from headers only",
+        ),
         (&["protocols", "http", "read_timeout"], timeouts),
         (&["protocols", "http", "write_timeout"], timeouts),
         (

@@ -8,10 +8,12 @@ use serde::de::IgnoredAny;
 use sluice_config::{ByteSize, Node, Report};
 use sluice_relabel::{RuleConfig, Rules};
 
-use super::network::{Auth, ClientTls, Headers, ListenAddress, ServerTls, check_endpoint};
+use super::endpoint::check_endpoint;
+use super::network::{Auth, ClientTls, Headers, ListenAddress, ServerTls};
 use super::queue::{Retry, SendingQueue};
 use super::receivers::DEFAULT_MAX_REQUEST_BYTES;
 use super::scope::Scope;
+use super::spellings::{HttpClientKeepalive, HttpServerKeepalive, gather_tls};
 use super::tenant::{TenantFrom, check_tenant_header};
 
 /// The `prometheusremotewrite` exporter.
@@ -86,6 +88,7 @@ pub struct RemoteWriteExporter {
     http2_read_idle_timeout: Option<IgnoredAny>,
     http2_ping_timeout: Option<IgnoredAny>,
     proxy_url: Option<String>,
+    keepalive: Option<HttpClientKeepalive>,
 }
 
 impl Default for RemoteWriteExporter {
@@ -135,6 +138,7 @@ impl Default for RemoteWriteExporter {
             http2_read_idle_timeout: None,
             http2_ping_timeout: None,
             proxy_url: None,
+            keepalive: None,
         }
     }
 }
@@ -241,6 +245,7 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
     let mut node = node.clone();
     node.bare_as_empty(&["sending_queue", "batch"]);
     node.bare_as_empty(&["delta_to_cumulative"]);
+    gather_tls(&mut node, path, report);
     let mut scope = Scope {
         node: &node,
         path,
@@ -256,6 +261,9 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
     }
     for endpoint in &exporter.shard_endpoints {
         check_endpoint(&mut scope, "shard_endpoints", endpoint, false);
+    }
+    if let Some(keepalive) = exporter.keepalive.take() {
+        keepalive.apply(&mut scope, &mut exporter.idle_conn_timeout, None);
     }
     exporter.tls.check(&mut scope, &["tls"]);
     exporter.headers.check(&mut scope, &["headers"]);
@@ -414,6 +422,7 @@ pub struct RemoteWriteReceiver {
     read_timeout: Option<IgnoredAny>,
     write_timeout: Option<IgnoredAny>,
     include_metadata: Option<IgnoredAny>,
+    keepalive: Option<HttpServerKeepalive>,
 }
 
 impl Default for RemoteWriteReceiver {
@@ -430,6 +439,7 @@ impl Default for RemoteWriteReceiver {
             read_timeout: None,
             write_timeout: None,
             include_metadata: None,
+            keepalive: None,
         }
     }
 }
@@ -453,6 +463,9 @@ pub(super) fn receiver(node: &Node, path: &str, report: &mut Report) -> Option<R
     }
     if receiver.max_request_body_size.0 == 0 {
         receiver.max_request_body_size = ByteSize(DEFAULT_MAX_REQUEST_BYTES);
+    }
+    if let Some(keepalive) = receiver.keepalive.take() {
+        keepalive.apply(&mut scope, &[], &mut receiver.idle_timeout);
     }
     for duration in [&mut receiver.read_header_timeout, &mut receiver.idle_timeout] {
         *duration = duration.filter(|duration| !duration.is_zero());
