@@ -1,15 +1,17 @@
 //! The command line.
 
+mod surroundings;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use sluice_config::{Document, Loader, Problem, Problems};
+use sluice_config::{Document, Loader, Problems};
 
 use crate::journal::JournalCommand;
-use crate::settings::{self, Exporter, Settings};
+use crate::settings::{self, Settings};
 use crate::{DEFAULT_CONFIG, demo, journal, serve};
 
 /// A telemetry gateway: OTLP and Prometheus remote write in; OTLP, remote write and Parquet out. Without a subcommand it serves until stopped;
@@ -125,43 +127,15 @@ fn with_settings(args: &ConfigArgs, then: impl FnOnce(Settings, Document) -> Exi
     };
     match Settings::from_document(&document) {
         Ok(mut settings) => {
-            let unread = unread_surroundings(&settings, &args.feature_gates, |name| {
+            let unread = surroundings::unread(&settings, &args.feature_gates, |name| {
                 std::env::var_os(name).is_some_and(|value| !value.is_empty())
             });
-            settings.warnings.extend(unread);
+            let absent = surroundings::absent_files(&settings, &document);
+            settings.warnings.extend(unread.into_iter().chain(absent));
             then(settings, document)
         }
         Err(problems) => report(&problems),
     }
-}
-
-/// What a Collector would heed beside its files, and sluice does not: gates, and proxies from the environment.
-fn unread_surroundings(
-    settings: &Settings,
-    feature_gates: &[String],
-    is_set: impl Fn(&str) -> bool,
-) -> Vec<Problem> {
-    let mut warnings = Vec::new();
-    if !feature_gates.is_empty() {
-        let message = "--feature-gates has no effect here: the gates are the Collector's; remove it";
-        warnings.push(Problem::general(message));
-    }
-    let over_network = |exporter: &Exporter| match exporter {
-        Exporter::OtlpGrpc(_) | Exporter::OtlpHttp(_) | Exporter::RemoteWrite(_) => true,
-        Exporter::Parquet(_) | Exporter::File(_) | Exporter::Debug(_) | Exporter::Nop => false,
-    };
-    let proxy = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"]
-        .into_iter()
-        .find(|name| is_set(name));
-    if let Some(name) = proxy
-        && settings.exporters.values().any(over_network)
-    {
-        warnings.push(Problem::general(format!(
-            "the environment variable {name} has no effect here: exporters connect to their destinations directly; give sluice a direct way \
-             to them"
-        )));
-    }
-    warnings
 }
 
 fn report(problems: &Problems) -> ExitCode {
@@ -257,33 +231,13 @@ mod tests {
         );
     }
 
-    /// Scenario: a Collector's --feature-gates, and a proxy in the environment, with an exporter over the network and with none.
-    /// Guarantees: the gates are taken, and a warning says of each that it has no effect; a proxy is nobody's business where nothing is sent.
+    /// Scenario: the arguments of a Collector's container: its file and feature gates.
+    /// Guarantees: they are taken.
     #[test]
-    fn what_a_collector_would_heed_is_told() {
-        let settings = |exporter: &str| {
-            Settings::from_document(&document(&format!(
-                "{PIPELINE}exporters: {{otlphttp: {exporter}}}\n"
-            )))
-            .unwrap()
-        };
+    fn a_collectors_arguments_are_taken() {
         let cli =
-            Cli::try_parse_from(["sluice", "validate", "--feature-gates=+a.b", "--config", "x"]).unwrap();
-        let over_network = settings("{endpoint: \"http://a:1\"}");
-        let told: Vec<String> = unread_surroundings(&over_network, &cli.config.feature_gates, |name| {
-            name == "https_proxy"
-        })
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-        assert!(
-            told.len() == 2
-                && told[0].starts_with("--feature-gates has no effect")
-                && told[1].starts_with("the environment variable https_proxy has no effect"),
-            "{told:?}"
-        );
-        let nowhere = Settings::default();
-        assert_eq!(unread_surroundings(&nowhere, &[], |_| true), []);
-        assert_eq!(unread_surroundings(&over_network, &[], |_| false), []);
+            Cli::try_parse_from(["otelcol", "--config=/etc/x.yaml", "--feature-gates=+a.b,-c"]).unwrap();
+        assert_eq!(cli.config.config, ["/etc/x.yaml"]);
+        assert_eq!(cli.config.feature_gates, ["+a.b,-c"]);
     }
 }

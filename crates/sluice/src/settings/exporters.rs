@@ -106,6 +106,8 @@ pub struct OtlpGrpcExporter {
     write_buffer_size: Option<ByteSize>,
     wait_for_ready: Option<bool>,
     middlewares: Option<IgnoredAny>,
+    /// Of 2020.
+    reconnection_delay: Option<IgnoredAny>,
 }
 
 impl Default for OtlpGrpcExporter {
@@ -134,6 +136,7 @@ impl Default for OtlpGrpcExporter {
             write_buffer_size: None,
             wait_for_ready: None,
             middlewares: None,
+            reconnection_delay: None,
         }
     }
 }
@@ -294,6 +297,10 @@ pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<
             "requests wait in the queue until the destination can be reached",
         ),
         (&["middlewares"], "there are no middleware extensions"),
+        (
+            &["reconnection_delay"],
+            "connections are made again when they are needed",
+        ),
     ]);
     Some(exporter)
 }

@@ -16,7 +16,10 @@ use super::tenant::TenantFrom;
 pub(super) const DEFAULT_MAX_REQUEST_BYTES: u64 = 64 << 20;
 
 /// Why `include_metadata` has no effect.
-const NO_METADATA: &str = "request metadata is not kept with the data yet";
+pub(super) const NO_METADATA: &str = "request metadata is not kept with the data yet";
+
+/// Why `dialer` of a listener has no effect.
+pub(super) const NO_DIALER: &str = "a listener dials nobody";
 
 /// A receiver's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -125,6 +128,7 @@ pub struct GrpcServer {
     pub include_metadata: bool,
     /// Read for the Collector's sake.
     middlewares: Option<IgnoredAny>,
+    dialer: Option<IgnoredAny>,
 }
 
 impl Default for GrpcServer {
@@ -141,6 +145,7 @@ impl Default for GrpcServer {
             auth: None,
             include_metadata: false,
             middlewares: None,
+            dialer: None,
         }
     }
 }
@@ -249,6 +254,7 @@ pub struct HttpServer {
     pub profiles_url_path: String,
     /// Read for the Collector's sake.
     middlewares: Option<IgnoredAny>,
+    dialer: Option<IgnoredAny>,
     /// Before v0.50: the origins of `cors`.
     cors_allowed_origins: Option<Vec<String>>,
     /// Before v0.50: the headers of `cors`.
@@ -278,6 +284,7 @@ impl Default for HttpServer {
             logs_url_path: "/v1/logs".to_owned(),
             profiles_url_path: "/v1development/profiles".to_owned(),
             middlewares: None,
+            dialer: None,
             cors_allowed_origins: None,
             cors_allowed_headers: None,
             keepalive: None,
@@ -401,6 +408,7 @@ fn check_grpc(grpc: &mut GrpcServer, scope: &mut Scope<'_>) {
             "there are no middleware extensions",
         ),
         (&["protocols", "grpc", "include_metadata"], NO_METADATA),
+        (&["protocols", "grpc", "dialer"], NO_DIALER),
         (
             &["protocols", "grpc", "keepalive", "enforcement_policy"],
             "clients may ping as often as they like: pings are answered and cost next to nothing",
@@ -497,6 +505,7 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
             "there are no middleware extensions",
         ),
         (&["protocols", "http", "include_metadata"], NO_METADATA),
+        (&["protocols", "http", "dialer"], NO_DIALER),
         (
             &["protocols", "http", "auth", "request_params"],
             "credentials are read from headers only",
@@ -518,7 +527,7 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
     ]);
 }
 
-fn check_transport(transport: Transport, scope: &mut Scope<'_>, at: &[&str]) {
+pub(super) fn check_transport(transport: Transport, scope: &mut Scope<'_>, at: &[&str]) {
     if transport == Transport::Unix {
         scope.error(
             &[at, &["transport"]].concat(),

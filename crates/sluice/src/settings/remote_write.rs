@@ -11,7 +11,7 @@ use sluice_relabel::{RuleConfig, Rules};
 use super::endpoint::check_endpoint;
 use super::network::{Auth, ClientTls, Headers, ListenAddress, ServerTls};
 use super::queue::{Retry, SendingQueue};
-use super::receivers::DEFAULT_MAX_REQUEST_BYTES;
+use super::receivers::{DEFAULT_MAX_REQUEST_BYTES, NO_DIALER, NO_METADATA, Transport, check_transport};
 use super::scope::Scope;
 use super::spellings::{HttpClientKeepalive, HttpServerKeepalive, gather_tls};
 use super::tenant::{TenantFrom, check_tenant_header};
@@ -89,6 +89,10 @@ pub struct RemoteWriteExporter {
     http2_ping_timeout: Option<IgnoredAny>,
     proxy_url: Option<String>,
     keepalive: Option<HttpClientKeepalive>,
+    compression_params: Option<IgnoredAny>,
+    cookies: Option<IgnoredAny>,
+    force_attempt_http2: Option<IgnoredAny>,
+    middlewares: Option<IgnoredAny>,
 }
 
 impl Default for RemoteWriteExporter {
@@ -139,6 +143,10 @@ impl Default for RemoteWriteExporter {
             http2_ping_timeout: None,
             proxy_url: None,
             keepalive: None,
+            compression_params: None,
+            cookies: None,
+            force_attempt_http2: None,
+            middlewares: None,
         }
     }
 }
@@ -349,6 +357,10 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
         (&["disable_keep_alives"], connections),
         (&["http2_read_idle_timeout"], "requests go over HTTP/1.1"),
         (&["http2_ping_timeout"], "requests go over HTTP/1.1"),
+        (&["force_attempt_http2"], "requests go over HTTP/1.1"),
+        (&["compression_params"], "bodies are compressed at one level"),
+        (&["cookies"], "answers to remote write set no cookies"),
+        (&["middlewares"], "there are no middleware extensions"),
     ]);
     Some(exporter)
 }
@@ -423,6 +435,12 @@ pub struct RemoteWriteReceiver {
     write_timeout: Option<IgnoredAny>,
     include_metadata: Option<IgnoredAny>,
     keepalive: Option<HttpServerKeepalive>,
+    transport: Transport,
+    dialer: Option<IgnoredAny>,
+    cors: Option<IgnoredAny>,
+    compression_algorithms: Option<IgnoredAny>,
+    keep_alives_enabled: Option<IgnoredAny>,
+    middlewares: Option<IgnoredAny>,
 }
 
 impl Default for RemoteWriteReceiver {
@@ -440,6 +458,12 @@ impl Default for RemoteWriteReceiver {
             write_timeout: None,
             include_metadata: None,
             keepalive: None,
+            transport: Transport::Tcp,
+            dialer: None,
+            cors: None,
+            compression_algorithms: None,
+            keep_alives_enabled: None,
+            middlewares: None,
         }
     }
 }
@@ -470,14 +494,20 @@ pub(super) fn receiver(node: &Node, path: &str, report: &mut Report) -> Option<R
     for duration in [&mut receiver.read_header_timeout, &mut receiver.idle_timeout] {
         *duration = duration.filter(|duration| !duration.is_zero());
     }
+    check_transport(receiver.transport, &mut scope, &[]);
     let paced = "a body has to keep a minimum rate instead";
     scope.without_effect(&[
         (&["read_timeout"], paced),
         (&["write_timeout"], paced),
+        (&["include_metadata"], NO_METADATA),
+        (&["dialer"], NO_DIALER),
+        (&["cors"], "web pages do not send remote write"),
+        (&["compression_algorithms"], "snappy and zstd are read"),
         (
-            &["include_metadata"],
-            "request metadata is not kept with the data yet",
+            &["keep_alives_enabled"],
+            "connections are kept; use idle_timeout to close idle ones",
         ),
+        (&["middlewares"], "there are no middleware extensions"),
     ]);
     Some(receiver)
 }
