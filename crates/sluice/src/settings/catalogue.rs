@@ -307,43 +307,13 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
         }
         (
             Kind::Receiver,
-            "hostmetrics"
-            | "filelog"
-            | "kubeletstats"
-            | "k8scluster"
-            | "k8sevents"
-            | "k8sobjects"
-            | "dockerstats"
-            | "journald"
-            | "syslog"
-            | "statsd"
-            | "fluentforward"
-            | "tcplog"
-            | "udplog"
-            | "kafka"
-            | "redis"
-            | "postgresql"
-            | "mysql"
-            | "nginx"
-            | "carbon"
-            | "collectd"
-            | "influxdb"
-            | "splunkhec"
-            | "awsxray"
-            | "loki"
-            | "receivercreator"
-            | "windowseventlog"
-            | "httpcheck"
-            | "sqlquery"
-            | "googlecloudpubsub"
-            | "webhookevent"
-            | "awsecscontainermetrics"
-            | "awscontainerinsightreceiver"
-            | "awscontainerinsight"
-            | "rabbitmq"
-            | "mongodb"
-            | "elasticsearch",
-        ) => SOURCE,
+            "hostmetrics" | "filelog" | "kubeletstats" | "k8scluster" | "k8sevents" | "k8sobjects"
+            | "dockerstats" | "journald" | "syslog" | "statsd" | "fluentforward" | "tcplog" | "udplog"
+            | "kafka" | "redis" | "postgresql" | "mysql" | "nginx" | "carbon" | "collectd" | "influxdb"
+            | "splunkhec" | "awsxray" | "loki" | "receivercreator" | "windowseventlog" | "httpcheck"
+            | "sqlquery" | "googlecloudpubsub" | "webhookevent" | "rabbitmq" | "mongodb" | "elasticsearch",
+        )
+        | (Kind::Receiver, "awsecscontainermetrics" | "awscontainerinsightreceiver") => SOURCE,
         (Kind::Processor, "attributes" | "resource" | "filter" | "probabilisticsampler") => LATER,
         (
             Kind::Processor,

@@ -45,10 +45,8 @@ pub(super) fn check_endpoint(scope: &mut Scope<'_>, key: &str, endpoint: &str, g
         );
     }
     let rest = rest.strip_prefix('/').unwrap_or(rest);
-    let (authority, path) = rest
-        .split_once('/')
-        .map_or((rest, ""), |(authority, path)| (authority, path));
-    if grpc && !path.is_empty() {
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if grpc && path.len() > 1 {
         scope.warn(
             &[key],
             "the path of a gRPC endpoint has no effect; did you mean the otlphttp exporter?",
