@@ -120,6 +120,7 @@ impl de::Error for DecodeError {
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
         let guess = match nearest(variant, expected.iter().copied()) {
             Some(name) => format!("; did you mean {name:?}?"),
+            None if variant.starts_with('$') => "; a variable is written ${env:NAME}.".to_owned(),
             None => ";".to_owned(),
         };
         Self::new(format!(

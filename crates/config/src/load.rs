@@ -169,10 +169,20 @@ fn locate(location: &str, environment: &dyn Environment) -> Result<(String, Stri
             &Span::whole(Source::new(path)),
             "cannot be read: it is not UTF-8 text",
         )),
-        Err(error) => Err(Problem::at(
-            &Span::whole(Source::new(path)),
-            format!("cannot be read: {error}"),
-        )),
+        Err(error) => {
+            let advice = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "; check the path given to --config, and in a container that the file is mounted there"
+                }
+                io::ErrorKind::IsADirectory => "; name the file in it",
+                io::ErrorKind::PermissionDenied => "; let the user that sluice runs as read it",
+                _ => "",
+            };
+            Err(Problem::at(
+                &Span::whole(Source::new(path)),
+                format!("cannot be read: {error}{advice}"),
+            ))
+        }
     };
     match location.split_once(':') {
         Some(("file", path)) => file(path),
@@ -267,7 +277,7 @@ mod tests {
         let text = problems.to_string();
         assert_eq!(problems.len(), 5, "{text}");
         for start in [
-            "missing.yaml: cannot be read",
+            "missing.yaml: cannot be read: entity not found; check the path given to --config",
             "env:NONE: the environment",
             "list.yaml:1:1: ",
             "https:",

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod surroundings;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -35,6 +37,9 @@ struct ConfigArgs {
     /// One value over the configuration, as in `--set receivers.otlp.protocols.grpc.endpoint=0.0.0.0:4317`.
     #[arg(long, value_name = "KEY=VALUE", global = true)]
     set: Vec<String>,
+    /// Read so that a Collector's arguments are understood.
+    #[arg(long, value_name = "GATES", global = true, hide = true)]
+    feature_gates: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -121,14 +126,29 @@ fn with_settings(args: &ConfigArgs, then: impl FnOnce(Settings, Document) -> Exi
         Err(problems) => return report(&problems),
     };
     match Settings::from_document(&document) {
-        Ok(settings) => then(settings, document),
+        Ok(mut settings) => {
+            let unread = surroundings::unread(&settings, &args.feature_gates, |name| {
+                std::env::var_os(name).is_some_and(|value| !value.is_empty())
+            });
+            let absent = surroundings::absent_files(&settings, &document);
+            settings.warnings.extend(unread.into_iter().chain(absent));
+            then(settings, document)
+        }
         Err(problems) => report(&problems),
     }
 }
 
 fn report(problems: &Problems) -> ExitCode {
-    complain(format_args!("{problems}"));
+    complain(format_args!("{}", told(problems)));
     ExitCode::FAILURE
+}
+
+/// Warnings first: a variable that is not set, or a part that nobody uses, may be the cause of what is wrong.
+fn told(problems: &Problems) -> String {
+    let warnings = problems.warnings().iter();
+    let mut text: String = warnings.map(|warning| format!("warning: {warning}\n")).collect();
+    text.push_str(&problems.to_string());
+    text
 }
 
 fn components() -> ExitCode {
@@ -181,5 +201,43 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    fn document(yaml: &str) -> Document {
+        Loader::new().text("t.yaml", yaml).load().unwrap()
+    }
+
+    const PIPELINE: &str = "service: {pipelines: {logs: {receivers: [otlp], exporters: [otlphttp]}}}\n\
+                            receivers: {otlp: {protocols: {grpc: }}}\n";
+
+    /// Scenario: an endpoint from a variable that is not set.
+    /// Guarantees: what is wrong is told, after why: that the variable is not set.
+    #[test]
+    fn a_refusal_tells_the_warnings_too() {
+        let document = document(&format!(
+            "{PIPELINE}exporters: {{otlphttp: {{endpoint: \"${{env:SLUICE_NOT_SET_ANYWHERE}}\"}}}}\n"
+        ));
+        let text = told(&Settings::from_document(&document).unwrap_err());
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[0].starts_with(
+                "warning: t.yaml:3:34: the environment variable SLUICE_NOT_SET_ANYWHERE is not set"
+            ),
+            "{text}"
+        );
+        assert!(
+            lines.len() == 2 && lines[1].starts_with("t.yaml:3:23: exporters.otlphttp: the key \"endpoint\""),
+            "{text}"
+        );
+    }
+
+    /// Scenario: the arguments of a Collector's container: its file and feature gates.
+    /// Guarantees: they are taken.
+    #[test]
+    fn a_collectors_arguments_are_taken() {
+        let cli =
+            Cli::try_parse_from(["otelcol", "--config=/etc/x.yaml", "--feature-gates=+a.b,-c"]).unwrap();
+        assert_eq!(cli.config.config, ["/etc/x.yaml"]);
+        assert_eq!(cli.config.feature_gates, ["+a.b,-c"]);
     }
 }

@@ -5,12 +5,13 @@
 //! `service.extensions`) names. Key names and meanings are the Collector's; where a key is absent, the default is ours.
 //!
 //! One file per subject: `receivers`, `processors`, `exporters` (OTLP), `loadbalancing`, `outputs` (file, debug), `queue`,
-//! `remote_write` (Prometheus), `parquet`, `extensions`, `network` (TLS, headers, addresses), `tenant`, `admission`, `service` (our own
-//! telemetry), `pipelines` (references),
+//! `remote_write` (Prometheus), `parquet`, `extensions`, `network` (TLS, headers, addresses), `endpoint` (where exporters send), `tenant`,
+//! `admission`, `service` (our own telemetry), `pipelines` (references), `spellings` (of older and newer Collectors),
 //! `catalogue` (which components there are, and advice on those that are not).
 
 mod admission;
 mod catalogue;
+mod endpoint;
 mod exporters;
 mod extensions;
 mod htpasswd;
@@ -27,6 +28,7 @@ mod redact;
 mod remote_write;
 mod scope;
 mod service;
+mod spellings;
 mod tenant;
 
 use std::collections::BTreeMap;
@@ -110,6 +112,11 @@ impl Settings {
             ..Report::default()
         };
         let root = &document.root;
+        if let (Some(_), Some(kind)) = (root.get("apiVersion"), root.get("kind")) {
+            let message = "this is a Kubernetes object, not a configuration; write what stands in it, under a key of data or under \
+                           spec.config, into a file of its own";
+            return Err(Problem::at(&kind.span, message).into());
+        }
         check_keys(
             root,
             "",
@@ -292,6 +299,10 @@ impl Settings {
                     }
                     "zpages" => extensions::zpages(node, path, report).map(Extension::Zpages),
                     "pprof" => extensions::pprof(node, path, report).map(|()| Extension::Pprof),
+                    "memory_ballast" => {
+                        extensions::memory_ballast(node, path, report);
+                        Some(Extension::MemoryBallast)
+                    }
                     "basicauth" => extensions::basicauth(node, path, report).map(Extension::BasicAuth),
                     "bearertokenauth" => {
                         extensions::bearertokenauth(node, path, report).map(Extension::BearerTokenAuth)

@@ -440,3 +440,63 @@ fn http_can_be_tuned() {
     assert_eq!(exporter.connections, Some(4));
     assert_eq!(exporter.tls.min_version, Some(sluice::settings::TlsVersion::V1_2));
 }
+
+/// Scenario: files with the names of 2020 and of 2026: TLS keys at the top of exporters and `tls_settings` of listeners, `logLevel`; remote
+/// write under its new name with requests that are signed, `keepalive` of HTTP, `user_agent`.
+/// Guarantees: every key that does something does it, what stands in `tls` wins over the old place, and no other verbosity is read.
+#[test]
+fn keys_of_other_years_do_what_they_say() {
+    let old = accepted("names_of_2020.yaml");
+    let Some(Receiver::Otlp(otlp)) = old.receivers.values().next() else {
+        panic!("otlp")
+    };
+    let tls = otlp.grpc.as_ref().unwrap().tls.as_ref().unwrap();
+    assert_eq!(tls.cert_file.as_deref(), Some(Path::new("server.crt")));
+    for exporter in old.exporters.values() {
+        match exporter {
+            Exporter::OtlpGrpc(grpc) => assert!(grpc.tls.insecure),
+            Exporter::OtlpHttp(http) => {
+                assert_eq!(http.tls.ca_file.as_deref(), Some(Path::new("ca.pem")));
+                assert_eq!(http.tls.server_name_override.as_deref(), Some("gateway"));
+            }
+            Exporter::Debug(debug) => assert_eq!(debug.verbosity, Verbosity::Detailed),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    let new = accepted("names_of_2026.yaml");
+    let seconds = Duration::from_secs;
+    for receiver in new.receivers.values() {
+        match receiver {
+            Receiver::Otlp(otlp) => assert_eq!(otlp.http.as_ref().unwrap().idle_timeout, Some(seconds(90))),
+            Receiver::RemoteWrite(receiver) => {
+                assert_eq!(receiver.idle_timeout, Some(seconds(20)));
+                assert_eq!(receiver.endpoint, ListenAddress::new("10.0.0.7", 9090));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    for exporter in new.exporters.values() {
+        match exporter {
+            Exporter::OtlpGrpc(grpc) => {
+                let [(name, value)] = &grpc.headers.0[..] else {
+                    panic!("one header")
+                };
+                assert_eq!((name.as_str(), value.expose()), ("user-agent", "edge/7"));
+            }
+            Exporter::OtlpHttp(http) => {
+                assert_eq!(
+                    (http.idle_conn_timeout, http.disable_keep_alives),
+                    (seconds(10), true)
+                );
+            }
+            Exporter::RemoteWrite(remote_write) => {
+                assert_eq!(remote_write.idle_conn_timeout, seconds(45));
+                assert!(remote_write.auth.is_some());
+            }
+            Exporter::Debug(debug) => assert_eq!(debug.verbosity, Verbosity::Detailed),
+            Exporter::File(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -127,3 +127,53 @@ fn what_does_not_go_together_is_told() {
         assert!(error.contains(expected), "{exporter}: {error}");
     }
 }
+
+/// Scenario: endpoints with paths, queries, ports of other protocols, addresses, and hosts that are none.
+/// Guarantees: what can be reached is taken without a word, what is likely to be a slip with a warning, what is no host is an error.
+#[test]
+fn endpoints_are_looked_at() {
+    let told = |exporter: &str| match settings(exporter) {
+        Ok(settings) => settings.warnings.iter().map(ToString::to_string).collect(),
+        Err(problems) => format!("error: {problems}"),
+    };
+    for exporter in [
+        "otlphttp: {endpoint: \"https://in-gest.example_1.com/otlp?team=a\"}",
+        "otlphttp: {endpoint: \"https://h?k=$a\"}",
+        "otlphttp: {endpoint: \"http://[fe80::1%25eth0]:4318/\"}",
+        "otlphttp: {endpoint: \"http://bücher.example:8080\"}",
+        "otlphttp: {traces_endpoint: \"http://a:4318/v1/traces\"}",
+        "otlp: {endpoint: \"dns:///a.b:4317\"}",
+        "otlp: {endpoint: \"[::1]:4317\"}",
+    ] {
+        assert_eq!(told(exporter), "", "{exporter}");
+    }
+    for (exporter, expected) in [
+        (
+            "otlp: {endpoint: \"http://a:4317/v1/traces\"}",
+            "the path of a gRPC endpoint has no effect",
+        ),
+        (
+            "otlp: {endpoint: \"a:4318\"}",
+            "4318 is where most destinations speak OTLP over HTTP",
+        ),
+        (
+            "otlphttp: {traces_endpoint: \"http://a:4317/x\"}",
+            "4317 is where most destinations speak OTLP over gRPC",
+        ),
+        (
+            "otlphttp: {endpoint: \"http://a/v1/traces\"}",
+            "write traces_endpoint",
+        ),
+        (
+            "otlphttp: {endpoint: \"http://<host>\"}",
+            "error: own.yaml:3:14: exporters.otlphttp.endpoint: \"<host>\" is no name of a host",
+        ),
+        (
+            "otlp: {endpoint: \"${HOST\"}",
+            "a variable is written ${env:NAME}",
+        ),
+    ] {
+        let told = told(exporter);
+        assert!(told.contains(expected), "{exporter}: {told}");
+    }
+}

@@ -124,7 +124,7 @@ const COMPONENTS: &[ComponentInfo] = &[
         ..component(
             Kind::Receiver,
             "prometheusremotewrite",
-            &[],
+            &["prometheus_remote_write"],
             Stability::Stable,
             "Prometheus remote write 1.0 and 2.0, straight through or as OTLP metrics.",
         )
@@ -185,7 +185,7 @@ const COMPONENTS: &[ComponentInfo] = &[
         ..component(
             Kind::Exporter,
             "prometheusremotewrite",
-            &[],
+            &["prometheus_remote_write"],
             Stability::Stable,
             "Prometheus remote write 1.0 (snappy, or zstd) and 2.0, from OTLP metrics or straight through.",
         )
@@ -257,6 +257,13 @@ const COMPONENTS: &[ComponentInfo] = &[
         Stability::Understood,
         "Read; it profiles Go programs.",
     ),
+    component(
+        Kind::Extension,
+        "memory_ballast",
+        &[],
+        Stability::Understood,
+        "Passed over; it was for Go's garbage collector.",
+    ),
 ];
 
 /// Every component there is, for the `components` command.
@@ -280,15 +287,18 @@ pub(super) fn names(kind: Kind) -> impl Iterator<Item = &'static str> {
 }
 
 /// What to use in the place of a Collector component that is not here.
+///
+/// Names are compared without `_`: the Collector renames `filelog` to `file_log`, and the like (contrib issue 45339).
 pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
     const LATER: &str = "it comes in a later release; until then run a Collector in front of sluice for it";
     const BEHIND: &str = "send OTLP to a Collector that has it, with the otlp exporter";
     const SOURCE: &str = "receive it with a Collector agent that sends OTLP to sluice";
-    Some(match (kind, name) {
+    let name = name.replace('_', "");
+    Some(match (kind, name.as_str()) {
         (Kind::Receiver, "jaeger" | "zipkin" | "opencensus" | "skywalking" | "datadog") => {
             "let the clients send OTLP (Jaeger and Zipkin SDKs have given way to it), or put a Collector agent in front"
         }
-        (Kind::Receiver, "prometheus" | "prometheus_simple") => {
+        (Kind::Receiver, "prometheus" | "prometheussimple") => {
             "scrape with Prometheus or a Collector agent; if it only scraped the Collector's own :8888, remove it, \
              sluice serves its metrics at service.telemetry.metrics"
         }
@@ -297,21 +307,22 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
         }
         (
             Kind::Receiver,
-            "hostmetrics" | "filelog" | "kubeletstats" | "k8s_cluster" | "k8s_events" | "k8sobjects"
-            | "docker_stats" | "journald" | "syslog" | "statsd" | "fluentforward" | "tcplog" | "udplog"
+            "hostmetrics" | "filelog" | "kubeletstats" | "k8scluster" | "k8sevents" | "k8sobjects"
+            | "dockerstats" | "journald" | "syslog" | "statsd" | "fluentforward" | "tcplog" | "udplog"
             | "kafka" | "redis" | "postgresql" | "mysql" | "nginx" | "carbon" | "collectd" | "influxdb"
-            | "splunk_hec" | "awsxray" | "loki" | "receiver_creator" | "windowseventlog" | "httpcheck"
-            | "sqlquery" | "googlecloudpubsub" | "webhookevent",
-        ) => SOURCE,
-        (Kind::Processor, "attributes" | "resource" | "filter" | "probabilistic_sampler") => LATER,
+            | "splunkhec" | "awsxray" | "loki" | "receivercreator" | "windowseventlog" | "httpcheck"
+            | "sqlquery" | "googlecloudpubsub" | "webhookevent" | "rabbitmq" | "mongodb" | "elasticsearch",
+        )
+        | (Kind::Receiver, "awsecscontainermetrics" | "awscontainerinsightreceiver") => SOURCE,
+        (Kind::Processor, "attributes" | "resource" | "filter" | "probabilisticsampler") => LATER,
         (
             Kind::Processor,
-            "transform" | "resourcedetection" | "k8sattributes" | "tail_sampling" | "groupbyattrs"
+            "transform" | "resourcedetection" | "k8sattributes" | "tailsampling" | "groupbyattrs"
             | "groupbytrace" | "metricstransform" | "metricsgeneration" | "cumulativetodelta" | "deltatorate"
             | "span" | "redaction" | "routing" | "servicegraph" | "spanmetrics" | "interval"
             | "logstransform" | "schema" | "remotetap",
         ) => "run it in a Collector agent in front of sluice, and remove it from this pipeline",
-        (Kind::Processor, "memory_ballast" | "queued_retry") => {
+        (Kind::Processor, "memoryballast" | "queuedretry") => {
             "remove it: it is obsolete, and needs no replacement"
         }
         (Kind::Exporter, "prometheusremotewrite") => {
@@ -327,7 +338,7 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
             "use the parquet exporter, whose azure has the same url and auth; it writes tables instead of OTLP"
         }
         (Kind::Exporter, "parquet") => "this sluice was built without it; build it with the feature parquet",
-        (Kind::Exporter, "jaeger" | "jaeger_thrift") => {
+        (Kind::Exporter, "jaeger" | "jaegerthrift") => {
             "Jaeger reads OTLP: use the otlp exporter with Jaeger's port 4317"
         }
         (Kind::Exporter, "loki") => "Loki reads OTLP: use otlphttp with endpoint http://loki:3100/otlp",
@@ -349,26 +360,25 @@ pub(super) fn advice(kind: Kind, name: &str) -> Option<&'static str> {
         (
             Kind::Exporter,
             "kafka" | "googlecloud" | "googlecloudpubsub" | "awsemf" | "awsxray" | "awscloudwatchlogs"
-            | "azuremonitor" | "clickhouse" | "opensearch" | "splunk_hec" | "pulsar" | "opencensus"
+            | "azuremonitor" | "clickhouse" | "opensearch" | "splunkhec" | "pulsar" | "opencensus"
             | "influxdb" | "mezmo" | "syslog",
         ) => BEHIND,
-        (Kind::Extension, "memory_ballast") => "remove it: it is obsolete, and needs no replacement",
-        (Kind::Extension, "memory_limiter") => {
+        (Kind::Extension, "memorylimiter") => {
             "use the memory_limiter processor: the budget is enforced before requests are read"
         }
         (Kind::Extension, "healthcheckv2") => "use health_check",
-        (Kind::Extension, "headers_setter") => {
+        (Kind::Extension, "headerssetter") => {
             "it comes in a later release; fixed headers can be set with `headers` of the exporter"
         }
-        (Kind::Extension, "db_storage" | "redis_storage") => {
+        (Kind::Extension, "dbstorage" | "redisstorage") => {
             "use file_storage: sending_queue.storage keeps a queue on disk"
         }
-        (Kind::Extension, "oauth2client" | "oidc" | "googleclientauth" | "azure_auth" | "asapclient") => {
+        (Kind::Extension, "oauth2client" | "oidc" | "googleclientauth" | "azureauth" | "asapclient") => {
             "basicauth, bearertokenauth and sigv4auth are here; for others put a proxy that signs requests in between"
         }
         (
             Kind::Extension,
-            "opamp" | "jaegerremotesampling" | "k8s_observer" | "host_observer" | "docker_observer",
+            "opamp" | "jaegerremotesampling" | "k8sobserver" | "hostobserver" | "dockerobserver",
         ) => "remove it: it has no counterpart here",
         (Kind::Connector, _) => {
             "connectors are not here yet; keep this part in a Collector in front of or behind sluice"

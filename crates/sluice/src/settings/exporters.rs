@@ -7,15 +7,16 @@ use serde::de::IgnoredAny;
 use sluice_config::{ByteSize, Node, Report};
 use sluice_payload::Signal;
 
+use super::endpoint::{check_endpoint, warn_of_signal_path};
 use super::network::{
-    Auth, ClientTls, Compression, CompressionParams, Headers, Passthrough, check_endpoint, check_level,
-    check_passthrough,
+    Auth, ClientTls, Compression, CompressionParams, Headers, Passthrough, check_level, check_passthrough,
 };
 use super::outputs::{DebugExporter, FileExporter};
 use super::parquet::ParquetExporter;
 use super::queue::{Retry, SendingQueue};
 use super::remote_write::RemoteWriteExporter;
 use super::scope::Scope;
+use super::spellings::{HttpClientKeepalive, gather_tls};
 
 /// An exporter's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,13 +99,15 @@ pub struct OtlpGrpcExporter {
     pub resolve_interval: Option<Duration>,
     /// How many connections to spread requests over; absent: our default. Our own key.
     pub connections: Option<usize>,
+    /// What requests say of their sender, instead of sluice and its version; `headers` may say it too, and win.
+    user_agent: Option<String>,
     balancer_name: Option<IgnoredAny>,
     read_buffer_size: Option<ByteSize>,
     write_buffer_size: Option<ByteSize>,
     wait_for_ready: Option<bool>,
     middlewares: Option<IgnoredAny>,
-    /// Before v0.39, TLS keys stood at the top.
-    insecure: Option<bool>,
+    /// Of 2020.
+    reconnection_delay: Option<IgnoredAny>,
 }
 
 impl Default for OtlpGrpcExporter {
@@ -127,12 +130,13 @@ impl Default for OtlpGrpcExporter {
             routing_key: None,
             resolve_interval: None,
             connections: None,
+            user_agent: None,
             balancer_name: None,
             read_buffer_size: None,
             write_buffer_size: None,
             wait_for_ready: None,
             middlewares: None,
-            insecure: None,
+            reconnection_delay: None,
         }
     }
 }
@@ -239,6 +243,7 @@ impl Default for ClientKeepalive {
 pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<OtlpGrpcExporter> {
     let mut node = node.clone();
     node.bare_as_empty(&["sending_queue", "batch"]);
+    gather_tls(&mut node, path, report);
     let mut scope = Scope {
         node: &node,
         path,
@@ -256,9 +261,8 @@ pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<
         exporter.resolve_interval,
         true,
     );
-    if let Some(insecure) = exporter.insecure.take() {
-        exporter.tls.insecure |= insecure;
-        scope.warn(&["insecure"], "is the old place; write tls: {insecure: true}");
+    if let Some(agent) = exporter.user_agent.take().filter(|agent| !agent.is_empty()) {
+        exporter.headers.add_absent("user-agent", agent);
     }
     exporter.authority = exporter
         .authority
@@ -293,6 +297,10 @@ pub(super) fn otlp_grpc(node: &Node, path: &str, report: &mut Report) -> Option<
             "requests wait in the queue until the destination can be reached",
         ),
         (&["middlewares"], "there are no middleware extensions"),
+        (
+            &["reconnection_delay"],
+            "connections are made again when they are needed",
+        ),
     ]);
     Some(exporter)
 }
@@ -362,7 +370,7 @@ pub struct OtlpHttpExporter {
     proxy_url: Option<String>,
     cookies: Option<IgnoredAny>,
     middlewares: Option<IgnoredAny>,
-    insecure: Option<bool>,
+    keepalive: Option<HttpClientKeepalive>,
 }
 
 impl Default for OtlpHttpExporter {
@@ -402,7 +410,7 @@ impl Default for OtlpHttpExporter {
             proxy_url: None,
             cookies: None,
             middlewares: None,
-            insecure: None,
+            keepalive: None,
         }
     }
 }
@@ -419,18 +427,29 @@ impl OtlpHttpExporter {
 
     /// Where requests of this signal go; `None` when the configuration does not say.
     pub fn url(&self, signal: Signal) -> Option<String> {
-        let (own, path) = match signal {
-            Signal::Traces => (&self.traces_endpoint, "/v1/traces"),
-            Signal::Metrics => (&self.metrics_endpoint, "/v1/metrics"),
-            Signal::Logs => (&self.logs_endpoint, "/v1/logs"),
-            Signal::Profiles => (&self.profiles_endpoint, "/v1development/profiles"),
+        let own = match signal {
+            Signal::Traces => &self.traces_endpoint,
+            Signal::Metrics => &self.metrics_endpoint,
+            Signal::Logs => &self.logs_endpoint,
+            Signal::Profiles => &self.profiles_endpoint,
         };
+        let path = signal_path(signal);
         let base = || {
             self.endpoint
                 .as_ref()
                 .map(|base| format!("{}{path}", base.trim().trim_end_matches('/')))
         };
         own.as_ref().map(|own| own.trim().to_owned()).or_else(base)
+    }
+}
+
+/// What the base URL of OTLP/HTTP is followed by (OTLP specification, "OTLP/HTTP request").
+pub(super) fn signal_path(signal: Signal) -> &'static str {
+    match signal {
+        Signal::Traces => "/v1/traces",
+        Signal::Metrics => "/v1/metrics",
+        Signal::Logs => "/v1/logs",
+        Signal::Profiles => "/v1development/profiles",
     }
 }
 
@@ -461,6 +480,7 @@ pub enum HttpProtocol {
 pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<OtlpHttpExporter> {
     let mut node = node.clone();
     node.bare_as_empty(&["sending_queue", "batch"]);
+    gather_tls(&mut node, path, report);
     let mut scope = Scope {
         node: &node,
         path,
@@ -528,9 +548,15 @@ pub(super) fn otlp_http(node: &Node, path: &str, report: &mut Report) -> Option<
             );
         }
     }
-    if let Some(insecure) = exporter.insecure.take() {
-        exporter.tls.insecure |= insecure;
-        scope.warn(&["insecure"], "is the old place; write tls: {insecure: true}");
+    if let Some(endpoint) = &exporter.endpoint {
+        warn_of_signal_path(&mut scope, endpoint);
+    }
+    if let Some(keepalive) = exporter.keepalive.take() {
+        keepalive.apply(
+            &mut scope,
+            &mut exporter.idle_conn_timeout,
+            Some(&mut exporter.disable_keep_alives),
+        );
     }
     exporter.tls.check(&mut scope, &["tls"]);
     exporter.headers.check(&mut scope, &["headers"]);

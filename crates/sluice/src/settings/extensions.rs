@@ -1,4 +1,6 @@
-//! Extensions: health, debug pages, authentication, storage.
+//! Extensions: authentication and storage; health and debug pages are in `pages`.
+
+mod pages;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,8 +11,11 @@ use serde::de::IgnoredAny;
 use sluice_config::{Node, Report, Secret};
 
 use super::htpasswd::Htpasswd;
-use super::network::{Headers, ListenAddress, ServerTls};
+use super::network::ListenAddress;
 use super::scope::Scope;
+
+pub use pages::{HealthBodies, HealthCheck, Zpages};
+pub(super) use pages::{health_check, zpages};
 
 /// An extension's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +27,8 @@ pub enum Extension {
     Zpages(Zpages),
     /// `pprof`: read, and without effect: it profiles Go.
     Pprof,
+    /// `memory_ballast`: left unread, and without effect: it was for Go's garbage collector.
+    MemoryBallast,
     /// `basicauth`: user and password.
     BasicAuth(BasicAuth),
     /// `bearertokenauth`: a token.
@@ -30,131 +37,6 @@ pub enum Extension {
     SigV4Auth(SigV4Auth),
     /// `file_storage`: queues on disk.
     FileStorage(FileStorage),
-}
-
-/// The `health_check` extension.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct HealthCheck {
-    /// Where to listen; absent: localhost:13133.
-    pub endpoint: ListenAddress,
-    /// The path that answers 200 or 503; absent: `/`. `/live` and `/ready` answer always.
-    pub path: String,
-    /// The body of the answers, instead of our JSON.
-    pub response_body: Option<HealthBodies>,
-    /// TLS, if wanted.
-    pub tls: Option<ServerTls>,
-    /// Headers added to every answer.
-    pub response_headers: Headers,
-    check_collector_pipeline: Option<IgnoredAny>,
-    /// Before v0.30: the port on every interface.
-    port: Option<u16>,
-    auth: Option<IgnoredAny>,
-    cors: Option<IgnoredAny>,
-    max_request_body_size: Option<IgnoredAny>,
-    include_metadata: Option<IgnoredAny>,
-    compression_algorithms: Option<IgnoredAny>,
-    read_timeout: Option<IgnoredAny>,
-    read_header_timeout: Option<IgnoredAny>,
-    write_timeout: Option<IgnoredAny>,
-    idle_timeout: Option<IgnoredAny>,
-    keep_alives_enabled: Option<IgnoredAny>,
-}
-
-impl Default for HealthCheck {
-    fn default() -> Self {
-        Self {
-            endpoint: ListenAddress::new("localhost", 13133),
-            path: "/".to_owned(),
-            response_body: None,
-            tls: None,
-            response_headers: Headers::default(),
-            check_collector_pipeline: None,
-            port: None,
-            auth: None,
-            cors: None,
-            max_request_body_size: None,
-            include_metadata: None,
-            compression_algorithms: None,
-            read_timeout: None,
-            read_header_timeout: None,
-            write_timeout: None,
-            idle_timeout: None,
-            keep_alives_enabled: None,
-        }
-    }
-}
-
-/// `response_body` of `health_check`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct HealthBodies {
-    /// The body of 200.
-    pub healthy: String,
-    /// The body of 503.
-    pub unhealthy: String,
-}
-
-/// Reads a `health_check` extension.
-pub(super) fn health_check(node: &Node, path: &str, report: &mut Report) -> Option<HealthCheck> {
-    let mut scope = Scope { node, path, report };
-    let mut health: HealthCheck = scope.decode()?;
-    if let Some(port) = health.port.take() {
-        if !scope.has(&["endpoint"]) {
-            health.endpoint = ListenAddress::new("0.0.0.0", port);
-        }
-        scope.warn(&["port"], "is the old name; write endpoint: host:port");
-    }
-    if !health.path.starts_with('/') {
-        health.path.insert(0, '/');
-    }
-    if let Some(tls) = &mut health.tls {
-        tls.check(&mut scope, &["tls"]);
-    }
-    scope.without_effect(&[
-        (
-            &["check_collector_pipeline"],
-            "the health of destinations is in the metrics; see docs/operating.md",
-        ),
-        (&["auth"], "health is answered to everyone who can reach the port"),
-        (&["cors"], "health is not for web pages"),
-    ]);
-    Some(health)
-}
-
-/// The `zpages` extension.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Zpages {
-    /// Where to listen; absent: localhost:55679.
-    pub endpoint: ListenAddress,
-    expvar: Option<IgnoredAny>,
-    tls: Option<IgnoredAny>,
-    auth: Option<IgnoredAny>,
-}
-
-impl Default for Zpages {
-    fn default() -> Self {
-        Self {
-            endpoint: ListenAddress::new("localhost", 55679),
-            expvar: None,
-            tls: None,
-            auth: None,
-        }
-    }
-}
-
-/// Reads a `zpages` extension.
-pub(super) fn zpages(node: &Node, path: &str, report: &mut Report) -> Option<Zpages> {
-    let mut scope = Scope { node, path, report };
-    let zpages = scope.decode()?;
-    let plain = "these pages are served in plain text to whoever can reach the port";
-    scope.without_effect(&[
-        (&["expvar"], "it shows Go's variables"),
-        (&["tls"], plain),
-        (&["auth"], plain),
-    ]);
-    Some(zpages)
 }
 
 #[derive(Deserialize, Default)]
@@ -173,6 +55,15 @@ pub(super) fn pprof(node: &Node, path: &str, report: &mut Report) -> Option<()> 
     let _: Pprof = scope.decode()?;
     scope.warn(&[], "has no effect here: it profiles Go programs");
     Some(())
+}
+
+/// Passes over a `memory_ballast` extension, which old Collectors had.
+pub(super) fn memory_ballast(node: &Node, path: &str, report: &mut Report) {
+    let mut scope = Scope { node, path, report };
+    scope.warn(
+        &[],
+        "has no effect here: there is no garbage collector; remove it",
+    );
 }
 
 /// The `basicauth` extension: a list of users for receivers, or one user for exporters.

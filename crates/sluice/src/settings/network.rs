@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use sluice_config::Secret;
 
 use super::ComponentId;
@@ -116,6 +116,9 @@ pub struct ServerTls {
     pub cipher_suites: Vec<String>,
     /// See `cipher_suites`.
     pub curve_preferences: Vec<String>,
+    /// See `cipher_suites`.
+    include_insecure_cipher_suites: bool,
+    tpm: Option<Tpm>,
 }
 
 /// An empty path is what an optional variable leaves behind: it counts as absent.
@@ -178,7 +181,12 @@ impl ServerTls {
                 &key("curve_preferences"),
                 "only curves without known weakness are offered",
             ),
+            (
+                &key("include_insecure_cipher_suites"),
+                "only suites without known weakness are offered",
+            ),
         ]);
+        check_tpm(scope, at, self.tpm.as_ref());
     }
 }
 
@@ -217,6 +225,9 @@ pub struct ClientTls {
     pub cipher_suites: Vec<String>,
     /// See `cipher_suites`.
     pub curve_preferences: Vec<String>,
+    /// See `cipher_suites`.
+    include_insecure_cipher_suites: bool,
+    tpm: Option<Tpm>,
 }
 
 impl ClientTls {
@@ -264,7 +275,34 @@ impl ClientTls {
                 &key("curve_preferences"),
                 "only curves without known weakness are offered",
             ),
+            (
+                &key("include_insecure_cipher_suites"),
+                "only suites without known weakness are offered",
+            ),
         ]);
+        check_tpm(scope, at, self.tpm.as_ref());
+    }
+}
+
+/// `tpm` of TLS: where private keys are.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Tpm {
+    enabled: bool,
+    #[serde(rename = "auth")]
+    _auth: Option<IgnoredAny>,
+    #[serde(rename = "owner_auth")]
+    _owner_auth: Option<IgnoredAny>,
+    #[serde(rename = "path")]
+    _path: Option<IgnoredAny>,
+}
+
+fn check_tpm(scope: &mut Scope<'_>, at: &[&str], tpm: Option<&Tpm>) {
+    if tpm.is_some_and(|tpm| tpm.enabled) {
+        scope.error(
+            &[at, &["tpm"]].concat(),
+            "keys in a TPM are not supported; set key_file to a key in PEM",
+        );
     }
 }
 
@@ -305,6 +343,13 @@ fn check_versions(scope: &mut Scope<'_>, at: &[&str], min: &mut Option<TlsVersio
 pub struct Headers(pub Vec<(String, Secret)>);
 
 impl Headers {
+    /// Adds a header that is not there yet, in whatever case.
+    pub(super) fn add_absent(&mut self, name: &str, value: String) {
+        if !self.0.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)) {
+            self.0.push((name.to_owned(), Secret::new(value)));
+        }
+    }
+
     /// Refuses names and values that HTTP does not carry.
     pub(super) fn check(&self, scope: &mut Scope<'_>, at: &[&str]) {
         for (name, value) in &self.0 {
@@ -459,73 +504,6 @@ pub(super) fn check_level(scope: &mut Scope<'_>, compression: Compression, param
         scope.error(
             &["compression_params", "level"],
             format!("the level must be from {low} to {high}; found {level}"),
-        );
-    }
-}
-
-/// The destination of an exporter as written, if it can be one.
-///
-/// gRPC: `host:port`, `http://host:port`, `https://host:port`, `dns:///host:port`. HTTP: `http://` or `https://` only.
-pub(super) fn check_endpoint(scope: &mut Scope<'_>, key: &str, endpoint: &str, grpc: bool) {
-    let example = if grpc {
-        "host:4317 or https://host:4317"
-    } else {
-        "https://host:4318"
-    };
-    let endpoint = endpoint.trim();
-    if endpoint.is_empty() {
-        return scope.error(&[key], format!("is empty; write {example}"));
-    }
-    // First, so that no message shows them.
-    if endpoint.contains('@') {
-        return scope.error(
-            &[key],
-            "credentials do not belong in an endpoint; use headers or an auth extension",
-        );
-    }
-    let (scheme, rest) = match endpoint.split_once("://") {
-        Some((scheme, rest)) => (scheme, rest),
-        None => ("", endpoint.strip_prefix("dns:").unwrap_or(endpoint)),
-    };
-    let scheme_ok = match scheme.to_ascii_lowercase().as_str() {
-        "http" | "https" => true,
-        "dns" | "passthrough" | "" => grpc,
-        _ => false,
-    };
-    if !scheme_ok {
-        return scope.error(
-            &[key],
-            format!("{endpoint:?} is not an endpoint this exporter can reach; write {example}"),
-        );
-    }
-    let rest = rest.strip_prefix('/').unwrap_or(rest);
-    let (authority, path) = rest
-        .split_once('/')
-        .map_or((rest, ""), |(authority, path)| (authority, path));
-    if grpc && !path.is_empty() {
-        scope.warn(
-            &[key],
-            "the path of a gRPC endpoint has no effect; did you mean the otlphttp exporter?",
-        );
-    }
-    let (host, port) = match authority
-        .strip_prefix('[')
-        .and_then(|bracketed| bracketed.split_once(']'))
-    {
-        Some((host, rest)) => (host, rest.strip_prefix(':')),
-        None => authority
-            .rsplit_once(':')
-            .map_or((authority, None), |(host, port)| (host, Some(port))),
-    };
-    if host.is_empty() || host.contains([' ', '\t']) {
-        return scope.error(&[key], format!("{endpoint:?} has no host; write {example}"));
-    }
-    if let Some(port) = port
-        && port.parse::<u16>().ok().is_none_or(|port| port == 0)
-    {
-        scope.error(
-            &[key],
-            format!("the port {port:?} is not a number from 1 to 65535"),
         );
     }
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{self, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use sluice_config::{Node, Report};
 
 use super::scope::Scope;
@@ -31,6 +31,7 @@ pub struct FileExporter {
     pub directory_permissions: Option<String>,
     encoding: Option<String>,
     group_by: Option<GroupBy>,
+    compression_params: Option<IgnoredAny>,
 }
 
 impl Default for FileExporter {
@@ -47,6 +48,7 @@ impl Default for FileExporter {
             directory_permissions: None,
             encoding: None,
             group_by: None,
+            compression_params: None,
         }
     }
 }
@@ -157,6 +159,7 @@ pub(super) fn file(node: &Node, path: &str, report: &mut Report) -> Option<FileE
             &["directory_permissions"],
             "the directory gets the permissions of the umask",
         ),
+        (&["compression_params"], "records are compressed at one level"),
         (
             &["rotation", "localtime"],
             "the names of rotated files are in UTC",
@@ -183,7 +186,8 @@ pub struct DebugExporter {
     pub use_internal_logger: bool,
     /// Files to write to; `stdout` and `stderr` are understood.
     pub output_paths: Vec<String>,
-    /// Before v0.86: `debug`, `info`, ... instead of verbosity.
+    /// Before v0.86: `debug`, `info`, ... instead of verbosity. Keys had no case then, and many wrote `logLevel`.
+    #[serde(alias = "logLevel")]
     loglevel: Option<String>,
     /// Before v0.86, and meaningless since.
     logtostderr: Option<IgnoredAny>,
@@ -206,20 +210,29 @@ impl Default for DebugExporter {
     }
 }
 
-/// How much the `debug` exporter says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// How much the `debug` exporter says; in whatever case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verbosity {
     /// Counts, one line a batch.
     #[default]
-    #[serde(alias = "Basic", alias = "BASIC")]
     Basic,
     /// One line an item.
-    #[serde(alias = "Normal", alias = "NORMAL")]
     Normal,
     /// Everything.
-    #[serde(alias = "Detailed", alias = "DETAILED")]
     Detailed,
+}
+
+impl<'de> Deserialize<'de> for Verbosity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const KNOWN: [&str; 3] = ["basic", "normal", "detailed"];
+        let text = String::deserialize(deserializer)?;
+        match text.to_ascii_lowercase().as_str() {
+            "basic" => Ok(Self::Basic),
+            "normal" => Ok(Self::Normal),
+            "detailed" => Ok(Self::Detailed),
+            _ => Err(de::Error::unknown_variant(&text, &KNOWN)),
+        }
+    }
 }
 
 /// Reads a `debug` or `logging` exporter.
@@ -235,8 +248,13 @@ pub(super) fn debug(node: &Node, path: &str, report: &mut Report) -> Option<Debu
         if !scope.has(&["verbosity"]) {
             exporter.verbosity = verbosity;
         }
+        let written = if scope.has(&["loglevel"]) {
+            "loglevel"
+        } else {
+            "logLevel"
+        };
         scope.warn(
-            &["loglevel"],
+            &[written],
             "is the old name; write verbosity: basic, normal or detailed",
         );
     }

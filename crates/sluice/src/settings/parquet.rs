@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use sluice_config::{ByteSize, Node, Report};
 
-use super::network::{ClientTls, check_endpoint};
+use super::endpoint::check_endpoint;
+use super::network::ClientTls;
 use super::queue::{Retry, SendingQueue};
 use super::scope::Scope;
 pub use azure::{Azure, AzureAuth, AzureAuthType};

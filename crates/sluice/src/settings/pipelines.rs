@@ -1,5 +1,7 @@
 //! `service.pipelines` and `service.extensions`: who uses what, and whether it is there.
 
+mod authenticators;
+
 use std::collections::HashSet;
 
 use serde::Deserialize;
@@ -7,8 +9,8 @@ use sluice_config::{Node, Report, Span, Spanned, decode, nearest};
 use sluice_memory::MemoryLimit;
 use sluice_payload::Signal;
 
-use super::extensions::{BasicAuth, Extension};
-use super::network::{Auth, ListenAddress};
+use super::extensions::Extension;
+use super::network::ListenAddress;
 use super::processors::{MemoryLimiter, Processor};
 use super::receivers::Receiver;
 use super::{ComponentId, Exporter, Kind, SendingQueue, Settings, catalogue};
@@ -271,8 +273,8 @@ pub(super) fn connect(settings: &mut Settings, root: &Node, plan: Plan, report: 
     settings.memory = smallest_limit(settings, root, report);
     let intervals = limiters(settings).map(|(_, limiter)| limiter.check_interval);
     settings.memory_check_interval = intervals.filter(|interval| !interval.is_zero()).min();
-    check_authenticators(settings, root, report);
-    check_identities(settings, root, report);
+    authenticators::check(settings, root, report);
+    authenticators::check_identities(settings, root, report);
     warn_unnamed_tenants(settings, root, report);
     check_storages(settings, root, report);
     check_addresses(settings, root, report);
@@ -301,6 +303,16 @@ fn check_defined(kind: Kind, id: &ComponentId, span: &Span, path: &str, root: &N
     let word = kind.singular();
     if let Some(advice) = catalogue::advice(kind, &id.kind) {
         report.error(span, format!("{path}: the {word} {id} is not here: {advice}"));
+        return;
+    }
+    if catalogue::find(kind, &id.kind).is_none()
+        && let Some(other) = Kind::ALL.into_iter().find(|other| defined(other.section()))
+    {
+        let (right, wrong) = (other.section(), kind.section());
+        report.error(
+            span,
+            format!("{path}: {id} is one of the {right}; list it there, not under {wrong}"),
+        );
         return;
     }
     let names: Vec<&str> = entries(kind.section())
@@ -457,137 +469,6 @@ fn smallest_limit(settings: &Settings, root: &Node, report: &mut Report) -> Opti
         }
     }
     smallest.map(|(_, limit)| limit)
-}
-
-/// Every `auth.authenticator` must name an enabled extension of the right side.
-fn check_authenticators(settings: &Settings, root: &Node, report: &mut Report) {
-    let mut check = |path: &[&str], auth: &Auth, server: bool| {
-        let id = &auth.authenticator;
-        let text = path.join(".");
-        let at = place(root, path);
-        match settings.extensions.get(id) {
-            Some(Extension::BearerTokenAuth(_)) => {}
-            Some(Extension::SigV4Auth(_)) if path[1].starts_with("prometheusremotewrite") && !server => {}
-            Some(Extension::SigV4Auth(_)) => report.error(
-                at,
-                format!("{text}: {id} signs the requests of prometheusremotewrite exporters only"),
-            ),
-            Some(Extension::BasicAuth(BasicAuth::Server { .. })) if server => {}
-            Some(Extension::BasicAuth(BasicAuth::Client(_))) if !server => {}
-            Some(Extension::BasicAuth(_)) => {
-                let (needs, side) = if server {
-                    ("htpasswd", "a receiver")
-                } else {
-                    ("client_auth", "an exporter")
-                };
-                report.error(
-                    at,
-                    format!("{text}: {side} needs a basicauth with {needs}, which {id} does not have"),
-                );
-            }
-            Some(_) => report.error(
-                at,
-                format!("{text}: {id} does not authenticate; use a basicauth or bearertokenauth"),
-            ),
-            None => {
-                let defined = root.at(&["extensions", &id.to_string()]).is_some();
-                let enabled = is_enabled(root, id);
-                match (defined, enabled) {
-                    // What is wrong with it has been said where it is defined.
-                    (true, true) => {}
-                    (true, false) => report.error(
-                        at,
-                        format!("{text}: add {id} to service.extensions, or it will not run"),
-                    ),
-                    (false, _) => {
-                        report.error(
-                            at,
-                            format!("{text}: the extension {id} is not defined; add it under extensions"),
-                        );
-                    }
-                }
-            }
-        }
-    };
-    for (id, receiver) in &settings.receivers {
-        let id = id.to_string();
-        if let Receiver::RemoteWrite(receiver) = receiver
-            && let Some(auth) = &receiver.auth
-        {
-            check(&["receivers", &id, "auth", "authenticator"], auth, true);
-        }
-        let Receiver::Otlp(otlp) = receiver else { continue };
-        if let Some(auth) = otlp.grpc.as_ref().and_then(|grpc| grpc.auth.as_ref()) {
-            check(
-                &["receivers", &id, "protocols", "grpc", "auth", "authenticator"],
-                auth,
-                true,
-            );
-        }
-        if let Some(auth) = otlp.http.as_ref().and_then(|http| http.auth.as_ref()) {
-            check(
-                &["receivers", &id, "protocols", "http", "auth", "authenticator"],
-                auth,
-                true,
-            );
-        }
-    }
-    for (id, exporter) in &settings.exporters {
-        if let Some(auth) = exporter.auth() {
-            check(
-                &["exporters", &id.to_string(), "auth", "authenticator"],
-                auth,
-                false,
-            );
-        }
-    }
-}
-
-/// `tenant.from_auth` needs credentials that have a name, on every protocol.
-fn check_identities(settings: &Settings, root: &Node, report: &mut Report) {
-    for (id, receiver) in &settings.receivers {
-        let (tenant, listeners) = match receiver {
-            Receiver::Otlp(otlp) => {
-                let grpc = otlp.grpc.as_ref().map(|grpc| grpc.auth.as_ref());
-                let http = otlp.http.as_ref().map(|http| http.auth.as_ref());
-                (
-                    &otlp.tenant,
-                    vec![("protocols.grpc", grpc), ("protocols.http", http)],
-                )
-            }
-            Receiver::RemoteWrite(receiver) => (
-                &receiver.tenant,
-                vec![("the receiver", Some(receiver.auth.as_ref()))],
-            ),
-            Receiver::Nop => continue,
-        };
-        if !tenant.as_ref().is_some_and(|tenant| tenant.from_auth) {
-            continue;
-        }
-        let id = id.to_string();
-        let path = ["receivers", &id, "tenant", "from_auth"];
-        for (listener, auth) in listeners {
-            let Some(auth) = auth else { continue };
-            let Some(auth) = auth else {
-                let message = format!(
-                    "{}: {listener} has no auth, so nobody there has a name; add auth.authenticator to it",
-                    path.join(".")
-                );
-                report.error(place(root, &path), message);
-                continue;
-            };
-            if let Some(Extension::BearerTokenAuth(bearer)) = settings.extensions.get(&auth.authenticator)
-                && bearer.named_tokens.is_empty()
-            {
-                let message = format!(
-                    "{}: the tokens of {} belong to nobody; give them names under its named_tokens",
-                    path.join("."),
-                    auth.authenticator
-                );
-                report.error(place(root, &path), message);
-            }
-        }
-    }
 }
 
 /// `tenant_header` means something only where receivers tell tenants apart.

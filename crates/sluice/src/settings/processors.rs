@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use sluice_config::{Node, Report};
 use sluice_memory::MemoryLimit;
 
@@ -100,6 +101,10 @@ pub struct MemoryLimiter {
     pub min_gc_interval_when_soft_limited: Duration,
     /// Read for the Collector's sake: there is no garbage collector.
     pub min_gc_interval_when_hard_limited: Duration,
+    max_gc_interval_when_soft_limited: Option<IgnoredAny>,
+    max_gc_interval_when_hard_limited: Option<IgnoredAny>,
+    /// In old Collectors the size of the `memory_ballast`.
+    ballast_size_mib: Option<IgnoredAny>,
 }
 
 impl MemoryLimiter {
@@ -157,6 +162,9 @@ pub(super) fn memory_limiter(node: &Node, path: &str, report: &mut Report) -> Op
     scope.without_effect(&[
         (&["min_gc_interval_when_soft_limited"], no_gc),
         (&["min_gc_interval_when_hard_limited"], no_gc),
+        (&["max_gc_interval_when_soft_limited"], no_gc),
+        (&["max_gc_interval_when_hard_limited"], no_gc),
+        (&["ballast_size_mib"], no_gc),
     ]);
     Some(limiter)
 }

@@ -9,13 +9,17 @@ use sluice_config::{ByteSize, Report};
 use super::network::{Auth, Headers, ListenAddress, ServerTls};
 use super::remote_write::RemoteWriteReceiver;
 use super::scope::Scope;
+use super::spellings::{HttpServerKeepalive, rename_tls};
 use super::tenant::TenantFrom;
 
 /// The request limit OTLP recommends (specification, "size limits"); the Collector's 4 MiB on gRPC is its most frequent complaint.
 pub(super) const DEFAULT_MAX_REQUEST_BYTES: u64 = 64 << 20;
 
 /// Why `include_metadata` has no effect.
-const NO_METADATA: &str = "request metadata is not kept with the data yet";
+pub(super) const NO_METADATA: &str = "request metadata is not kept with the data yet";
+
+/// Why `dialer` of a listener has no effect.
+pub(super) const NO_DIALER: &str = "a listener dials nobody";
 
 /// A receiver's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,6 +128,7 @@ pub struct GrpcServer {
     pub include_metadata: bool,
     /// Read for the Collector's sake.
     middlewares: Option<IgnoredAny>,
+    dialer: Option<IgnoredAny>,
 }
 
 impl Default for GrpcServer {
@@ -140,6 +145,7 @@ impl Default for GrpcServer {
             auth: None,
             include_metadata: false,
             middlewares: None,
+            dialer: None,
         }
     }
 }
@@ -248,10 +254,12 @@ pub struct HttpServer {
     pub profiles_url_path: String,
     /// Read for the Collector's sake.
     middlewares: Option<IgnoredAny>,
+    dialer: Option<IgnoredAny>,
     /// Before v0.50: the origins of `cors`.
     cors_allowed_origins: Option<Vec<String>>,
     /// Before v0.50: the headers of `cors`.
     cors_allowed_headers: Option<Vec<String>>,
+    keepalive: Option<HttpServerKeepalive>,
 }
 
 impl Default for HttpServer {
@@ -276,8 +284,10 @@ impl Default for HttpServer {
             logs_url_path: "/v1/logs".to_owned(),
             profiles_url_path: "/v1development/profiles".to_owned(),
             middlewares: None,
+            dialer: None,
             cors_allowed_origins: None,
             cors_allowed_headers: None,
+            keepalive: None,
         }
     }
 }
@@ -325,6 +335,9 @@ pub(super) fn otlp(node: &sluice_config::Node, path: &str, report: &mut Report) 
     // Presence alone switches a protocol on: 17 of 95 real files write a bare `grpc:`.
     node.bare_as_empty(&["protocols", "grpc"]);
     node.bare_as_empty(&["protocols", "http"]);
+    for protocol in ["grpc", "http"] {
+        rename_tls(&mut node, &["protocols", protocol], path, report);
+    }
     let mut scope = Scope {
         node: &node,
         path,
@@ -395,6 +408,7 @@ fn check_grpc(grpc: &mut GrpcServer, scope: &mut Scope<'_>) {
             "there are no middleware extensions",
         ),
         (&["protocols", "grpc", "include_metadata"], NO_METADATA),
+        (&["protocols", "grpc", "dialer"], NO_DIALER),
         (
             &["protocols", "grpc", "keepalive", "enforcement_policy"],
             "clients may ping as often as they like: pings are answered and cost next to nothing",
@@ -435,6 +449,9 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
     }
     http.response_headers
         .check(scope, &["protocols", "http", "response_headers"]);
+    if let Some(keepalive) = http.keepalive.take() {
+        keepalive.apply(scope, at, &mut http.idle_timeout);
+    }
     for duration in [
         &mut http.read_timeout,
         &mut http.read_header_timeout,
@@ -488,6 +505,11 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
             "there are no middleware extensions",
         ),
         (&["protocols", "http", "include_metadata"], NO_METADATA),
+        (&["protocols", "http", "dialer"], NO_DIALER),
+        (
+            &["protocols", "http", "auth", "request_params"],
+            "credentials are read from headers only",
+        ),
         (&["protocols", "http", "read_timeout"], timeouts),
         (&["protocols", "http", "write_timeout"], timeouts),
         (
@@ -505,7 +527,7 @@ fn check_http(http: &mut HttpServer, scope: &mut Scope<'_>) {
     ]);
 }
 
-fn check_transport(transport: Transport, scope: &mut Scope<'_>, at: &[&str]) {
+pub(super) fn check_transport(transport: Transport, scope: &mut Scope<'_>, at: &[&str]) {
     if transport == Transport::Unix {
         scope.error(
             &[at, &["transport"]].concat(),

@@ -8,10 +8,12 @@ use serde::de::IgnoredAny;
 use sluice_config::{ByteSize, Node, Report};
 use sluice_relabel::{RuleConfig, Rules};
 
-use super::network::{Auth, ClientTls, Headers, ListenAddress, ServerTls, check_endpoint};
+use super::endpoint::check_endpoint;
+use super::network::{Auth, ClientTls, Headers, ListenAddress, ServerTls};
 use super::queue::{Retry, SendingQueue};
-use super::receivers::DEFAULT_MAX_REQUEST_BYTES;
+use super::receivers::{DEFAULT_MAX_REQUEST_BYTES, NO_DIALER, NO_METADATA, Transport, check_transport};
 use super::scope::Scope;
+use super::spellings::{HttpClientKeepalive, HttpServerKeepalive, gather_tls};
 use super::tenant::{TenantFrom, check_tenant_header};
 
 /// The `prometheusremotewrite` exporter.
@@ -86,6 +88,11 @@ pub struct RemoteWriteExporter {
     http2_read_idle_timeout: Option<IgnoredAny>,
     http2_ping_timeout: Option<IgnoredAny>,
     proxy_url: Option<String>,
+    keepalive: Option<HttpClientKeepalive>,
+    compression_params: Option<IgnoredAny>,
+    cookies: Option<IgnoredAny>,
+    force_attempt_http2: Option<IgnoredAny>,
+    middlewares: Option<IgnoredAny>,
 }
 
 impl Default for RemoteWriteExporter {
@@ -135,6 +142,11 @@ impl Default for RemoteWriteExporter {
             http2_read_idle_timeout: None,
             http2_ping_timeout: None,
             proxy_url: None,
+            keepalive: None,
+            compression_params: None,
+            cookies: None,
+            force_attempt_http2: None,
+            middlewares: None,
         }
     }
 }
@@ -241,6 +253,7 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
     let mut node = node.clone();
     node.bare_as_empty(&["sending_queue", "batch"]);
     node.bare_as_empty(&["delta_to_cumulative"]);
+    gather_tls(&mut node, path, report);
     let mut scope = Scope {
         node: &node,
         path,
@@ -256,6 +269,9 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
     }
     for endpoint in &exporter.shard_endpoints {
         check_endpoint(&mut scope, "shard_endpoints", endpoint, false);
+    }
+    if let Some(keepalive) = exporter.keepalive.take() {
+        keepalive.apply(&mut scope, &mut exporter.idle_conn_timeout, None);
     }
     exporter.tls.check(&mut scope, &["tls"]);
     exporter.headers.check(&mut scope, &["headers"]);
@@ -341,6 +357,10 @@ pub(super) fn exporter(node: &Node, path: &str, report: &mut Report) -> Option<R
         (&["disable_keep_alives"], connections),
         (&["http2_read_idle_timeout"], "requests go over HTTP/1.1"),
         (&["http2_ping_timeout"], "requests go over HTTP/1.1"),
+        (&["force_attempt_http2"], "requests go over HTTP/1.1"),
+        (&["compression_params"], "bodies are compressed at one level"),
+        (&["cookies"], "answers to remote write set no cookies"),
+        (&["middlewares"], "there are no middleware extensions"),
     ]);
     Some(exporter)
 }
@@ -414,6 +434,13 @@ pub struct RemoteWriteReceiver {
     read_timeout: Option<IgnoredAny>,
     write_timeout: Option<IgnoredAny>,
     include_metadata: Option<IgnoredAny>,
+    keepalive: Option<HttpServerKeepalive>,
+    transport: Transport,
+    dialer: Option<IgnoredAny>,
+    cors: Option<IgnoredAny>,
+    compression_algorithms: Option<IgnoredAny>,
+    keep_alives_enabled: Option<IgnoredAny>,
+    middlewares: Option<IgnoredAny>,
 }
 
 impl Default for RemoteWriteReceiver {
@@ -430,6 +457,13 @@ impl Default for RemoteWriteReceiver {
             read_timeout: None,
             write_timeout: None,
             include_metadata: None,
+            keepalive: None,
+            transport: Transport::Tcp,
+            dialer: None,
+            cors: None,
+            compression_algorithms: None,
+            keep_alives_enabled: None,
+            middlewares: None,
         }
     }
 }
@@ -454,17 +488,26 @@ pub(super) fn receiver(node: &Node, path: &str, report: &mut Report) -> Option<R
     if receiver.max_request_body_size.0 == 0 {
         receiver.max_request_body_size = ByteSize(DEFAULT_MAX_REQUEST_BYTES);
     }
+    if let Some(keepalive) = receiver.keepalive.take() {
+        keepalive.apply(&mut scope, &[], &mut receiver.idle_timeout);
+    }
     for duration in [&mut receiver.read_header_timeout, &mut receiver.idle_timeout] {
         *duration = duration.filter(|duration| !duration.is_zero());
     }
+    check_transport(receiver.transport, &mut scope, &[]);
     let paced = "a body has to keep a minimum rate instead";
     scope.without_effect(&[
         (&["read_timeout"], paced),
         (&["write_timeout"], paced),
+        (&["include_metadata"], NO_METADATA),
+        (&["dialer"], NO_DIALER),
+        (&["cors"], "web pages do not send remote write"),
+        (&["compression_algorithms"], "snappy and zstd are read"),
         (
-            &["include_metadata"],
-            "request metadata is not kept with the data yet",
+            &["keep_alives_enabled"],
+            "connections are kept; use idle_timeout to close idle ones",
         ),
+        (&["middlewares"], "there are no middleware extensions"),
     ]);
     Some(receiver)
 }

@@ -243,11 +243,17 @@ fn metrics(raw: RawMetrics, scope: &mut Scope<'_>) -> Metrics {
         };
     };
     let mut listen = raw.address;
+    let scraped = listen.is_some() || readers.iter().any(|reader| reader.pull.is_some());
     for reader in readers {
         if reader.periodic.is_some() {
+            let nowhere = if scraped {
+                ""
+            } else {
+                ", and without a pull reader they are served nowhere; add {pull: {exporter: {prometheus: {host: localhost, port: 8888}}}}"
+            };
             scope.warn(
                 &["metrics", "readers"],
-                "a periodic reader has no effect here: metrics are scraped, not sent",
+                format!("a periodic reader has no effect here: metrics are scraped, not sent{nowhere}"),
             );
         }
         let Some(exporter) = reader.pull.map(|pull| pull.exporter) else {
