@@ -26,9 +26,9 @@ plant "who holds bytes waits behind those that hold none" budget.rs \
   'if held > u64::MAX / 2 {
             line.growing'
 plant "bytes that come back wake nobody" budget/permit.rs \
-  'inner.released.fetch_add(share.bytes(), Ordering::Relaxed);
+  'inner.untake(self.tenant, share);
         self.serve_waiting();' \
-  'inner.released.fetch_add(share.bytes(), Ordering::Relaxed);'
+  'inner.untake(self.tenant, share);'
 plant "a tenant's bytes are counted and never taken off" budget.rs \
   'self.uncount(tenant, share.bytes());
         self.general' \
@@ -51,15 +51,15 @@ plant "whoever goes over has room" budget/permit.rs \
   'if !inner.count_if(tenant, bytes, |held| fits(held) || true) {'
 worlds everybody_ends_while_the_capacity_changes
 plant "a lowered capacity is heeded in half" budget.rs \
-  'let room = if bytes == 0 { u64::MAX } else { self.capacity() };' \
-  'let room = if bytes == 0 { u64::MAX } else { self.capacity() * 2 };'
+  'let room = self.capacity();' \
+  'let room = self.capacity() * 2;'
 plant "who no longer fits waits on" budget.rs \
   'line.turn_away(general);' \
   'let _ = general;'
 floods tenants_that_flood_get_equal_parts
 plant "nobody is beyond its share" budget.rs \
-  'held + bytes > free.saturating_mul' \
-  'held + bytes > 1_000 * free.saturating_mul'
+  'held.saturating_add(bytes) > free.saturating_mul' \
+  'held.saturating_add(bytes) > 1_000 * free.saturating_mul'
 plant "one tenant has sixteen times the share of others" budget.rs \
   'free.saturating_mul(TENANT_FACTOR * u64::from(weight))' \
   'free.saturating_mul(TENANT_FACTOR * u64::from(weight) * (1 + 15 * u64::from(tenant == 1)))'
@@ -126,6 +126,6 @@ plant "a level falls at once" gauge.rs \
   'if true {'
 tests=tracker::
 plant "percentiles do not forget" histogram.rs \
-  'sum_weight(octave.sum.load(Ordering::Relaxed), epoch);' \
-  'sum_weight(octave.sum.load(Ordering::Relaxed), 1 << 20);'
+  'sum_weight(octave.sum.load(Ordering::Acquire), epoch);' \
+  'sum_weight(octave.sum.load(Ordering::Acquire), 1 << 20);'
 exit "$missed"
