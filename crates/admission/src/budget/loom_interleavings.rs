@@ -172,3 +172,25 @@ fn two_that_move_do_not_take_the_same_room() {
         assert_eq!(budget.0.active_tenants(), 0);
     });
 }
+
+/// Scenario: one thread gives back what it holds and takes something else, while another reads what is used, and takes what fits beside either.
+/// Guarantees: it reads what was used in one moment, never the sum of both; it is granted in every interleaving; nothing stays behind.
+#[test]
+fn what_is_used_is_that_of_one_moment() {
+    loom::model(|| {
+        let budget = Budget::with_tenants(CAPACITY, 1);
+        let held = budget.try_reserve(10).expect("it is free");
+        let others = budget.clone();
+        let changing = thread::spawn(move || {
+            drop(held);
+            others.try_reserve(12).expect("with the other's there are 15")
+        });
+        let used = budget.usage().used;
+        assert!([0, 10, 12].contains(&used), "{used}");
+        let own = budget.try_reserve(3).expect("it fits beside either");
+        let other = changing.join().expect("it does not panic");
+        assert_eq!(budget.usage().used, 15);
+        drop((own, other));
+        assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
+    });
+}
