@@ -101,7 +101,7 @@ plant "what is refused counts as drained" budget/permit.rs \
   'if self.counts.load(Ordering::Relaxed) || true {'
 tests=drain::
 plant "a dead destination has the hint of one of which nothing is known" drain.rs \
-  'return self.seen.max(UNKNOWN);' \
+  'return (self.seen / PART_OF_NOTHING).max(UNKNOWN);' \
   'return UNKNOWN;'
 plant "an hour's average is taken for a rate" drain.rs \
   'if passed > LONGEST_SAMPLE {' \

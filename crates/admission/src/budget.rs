@@ -292,16 +292,18 @@ impl Budget {
         self.serve(&mut line);
     }
 
-    /// What the budget holds now.
+    /// What the budget holds now. Not inlined: those who are refused ask, and copying the answer about cost more than the call.
+    #[inline(never)]
     pub fn usage(&self) -> Usage {
         let inner = &self.0;
+        let (general, express) = (inner.general.taken_and_used(), inner.express.taken_and_used());
+        let (taken, used) = (general.0 + express.0, general.1 + express.1);
         Usage {
             capacity: inner.general.capacity() + inner.express.capacity(),
-            used: inner.used(),
+            used,
             waiting_bytes: inner.waiting_bytes.load(Ordering::Relaxed),
             waiting: inner.waiting.load(Ordering::Relaxed),
-            released: inner.general.given_back.load(Ordering::Relaxed)
-                + inner.express.given_back.load(Ordering::Relaxed),
+            released: taken - used,
             drained: inner.drained.load(Ordering::Relaxed),
             gave_way: inner.gave_way.load(Ordering::Relaxed),
         }
