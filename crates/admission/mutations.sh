@@ -87,6 +87,12 @@ tests=budget::tests::a_tenant_leaves_room_for_others
 plant "shares are not looked at where nobody waits" budget.rs \
   'if fair && self.is_over_share(lane, tenant, bytes) ||' \
   'if false && fair && self.is_over_share(lane, tenant, bytes) ||'
+plant "tenants beyond the first are never active" budget.rs \
+  'self.active_tenants.fetch_add(1, Ordering::Relaxed);' \
+  'self.active_tenants.fetch_add(0, Ordering::Relaxed);'
+plant "the first tenants are never active" budget.rs \
+  'active + self.active_tenants.load(Ordering::Relaxed)' \
+  'active * 0 + self.active_tenants.load(Ordering::Relaxed)'
 tests=budget::tests::a_newcomer_tenant_is_not_behind_the_flood
 plant "a tenant that holds nothing waits behind those that flood" budget.rs \
   'partition(|waiter| inner.held_by(waiter.tenant) == 0);' \
@@ -128,4 +134,11 @@ tests=tracker::
 plant "percentiles do not forget" histogram.rs \
   'sum_weight(octave.sum.load(Ordering::Acquire), epoch);' \
   'sum_weight(octave.sum.load(Ordering::Acquire), 1 << 20);'
+plant "the tag of an empty word counts" histogram.rs \
+  'let units = if word == 0 {' \
+  'let units = if word == 1 {'
+tests=registry::
+plant "the last bytes of a name do not count" registry.rs \
+  '(Some(last), ..) => halves(last),' \
+  '(Some(_), ..) => (0, 0),'
 exit "$missed"
