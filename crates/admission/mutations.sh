@@ -26,9 +26,9 @@ plant "who holds bytes waits behind those that hold none" budget.rs \
   'if held > u64::MAX / 2 {
             line.growing'
 plant "bytes that come back wake nobody" budget/permit.rs \
-  'inner.released.fetch_add(share.bytes(), Ordering::Relaxed);
+  'inner.untake(self.tenant, share);
         self.serve_waiting();' \
-  'inner.released.fetch_add(share.bytes(), Ordering::Relaxed);'
+  'inner.untake(self.tenant, share);'
 plant "a tenant's bytes are counted and never taken off" budget.rs \
   'self.uncount(tenant, share.bytes());
         self.general' \
@@ -51,15 +51,15 @@ plant "whoever goes over has room" budget/permit.rs \
   'if !inner.count_if(tenant, bytes, |held| fits(held) || true) {'
 worlds everybody_ends_while_the_capacity_changes
 plant "a lowered capacity is heeded in half" budget.rs \
-  'let room = if bytes == 0 { u64::MAX } else { self.capacity() };' \
-  'let room = if bytes == 0 { u64::MAX } else { self.capacity() * 2 };'
+  'let room = self.capacity();' \
+  'let room = self.capacity() * 2;'
 plant "who no longer fits waits on" budget.rs \
   'line.turn_away(general);' \
   'let _ = general;'
 floods tenants_that_flood_get_equal_parts
 plant "nobody is beyond its share" budget.rs \
-  'held + bytes > free.saturating_mul' \
-  'held + bytes > 1_000 * free.saturating_mul'
+  'held.saturating_add(bytes) > free.saturating_mul' \
+  'held.saturating_add(bytes) > 1_000 * free.saturating_mul'
 plant "one tenant has sixteen times the share of others" budget.rs \
   'free.saturating_mul(TENANT_FACTOR * u64::from(weight))' \
   'free.saturating_mul(TENANT_FACTOR * u64::from(weight) * (1 + 15 * u64::from(tenant == 1)))'
@@ -87,6 +87,12 @@ tests=budget::tests::a_tenant_leaves_room_for_others
 plant "shares are not looked at where nobody waits" budget.rs \
   'if fair && self.is_over_share(lane, tenant, bytes) ||' \
   'if false && fair && self.is_over_share(lane, tenant, bytes) ||'
+plant "tenants beyond the first are never active" budget.rs \
+  'self.active_tenants.fetch_add(1, Ordering::Relaxed);' \
+  'self.active_tenants.fetch_add(0, Ordering::Relaxed);'
+plant "the first tenants are never active" budget.rs \
+  'active + self.active_tenants.load(Ordering::Relaxed)' \
+  'active * 0 + self.active_tenants.load(Ordering::Relaxed)'
 tests=budget::tests::a_newcomer_tenant_is_not_behind_the_flood
 plant "a tenant that holds nothing waits behind those that flood" budget.rs \
   'partition(|waiter| inner.held_by(waiter.tenant) == 0);' \
@@ -101,7 +107,7 @@ plant "what is refused counts as drained" budget/permit.rs \
   'if self.counts.load(Ordering::Relaxed) || true {'
 tests=drain::
 plant "a dead destination has the hint of one of which nothing is known" drain.rs \
-  'return self.seen.max(UNKNOWN);' \
+  'return (self.seen / PART_OF_NOTHING).max(UNKNOWN);' \
   'return UNKNOWN;'
 plant "an hour's average is taken for a rate" drain.rs \
   'if passed > LONGEST_SAMPLE {' \
@@ -126,6 +132,13 @@ plant "a level falls at once" gauge.rs \
   'if true {'
 tests=tracker::
 plant "percentiles do not forget" histogram.rs \
-  'sum_weight(octave.sum.load(Ordering::Relaxed), epoch);' \
-  'sum_weight(octave.sum.load(Ordering::Relaxed), 1 << 20);'
+  'sum_weight(octave.sum.load(Ordering::Acquire), epoch);' \
+  'sum_weight(octave.sum.load(Ordering::Acquire), 1 << 20);'
+plant "the tag of an empty word counts" histogram.rs \
+  'let units = if word == 0 {' \
+  'let units = if word == 1 {'
+tests=registry::
+plant "the last bytes of a name do not count" registry.rs \
+  '(Some(last), ..) => halves(last),' \
+  '(Some(_), ..) => (0, 0),'
 exit "$missed"

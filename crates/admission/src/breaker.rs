@@ -66,7 +66,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Copy)]
 #[must_use = "a probe that is never settled keeps others waiting until its timeout"]
 pub struct Pass {
-    generation: u64,
+    generation: u16,
 }
 
 /// The way is closed for now.
@@ -110,13 +110,13 @@ struct Word {
     state: BreakerState,
     count: u64,
     /// Changes whenever outcomes of requests let through before stop counting.
-    generation: u64,
+    generation: u16,
     /// When `state` was entered.
     since: u64,
 }
 
 const COUNT_MAX: u64 = (1 << 10) - 1;
-const GENERATION_MASK: u64 = (1 << 12) - 1;
+const GENERATION_MASK: u16 = (1 << 12) - 1;
 const TIME_UNIT_BITS: u32 = 20;
 const TIME_MASK: u64 = (1 << 40) - 1;
 
@@ -130,13 +130,13 @@ impl Word {
                 _ => BreakerState::Probing,
             },
             count: word >> 2 & COUNT_MAX,
-            generation: word >> 12 & GENERATION_MASK,
+            generation: (word >> 12) as u16 & GENERATION_MASK,
             since: word >> 24,
         }
     }
 
     fn pack(self) -> u64 {
-        self.state as u64 | self.count << 2 | self.generation << 12 | self.since << 24
+        self.state as u64 | self.count << 2 | u64::from(self.generation) << 12 | self.since << 24
     }
 
     /// A new state; what was let through in the old one no longer counts.

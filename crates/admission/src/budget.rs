@@ -64,6 +64,11 @@ pub const GIVE_WAY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// With one tenant that floods and others that hardly send, the flood gets to hold 4/5 of the lane.
 const TENANT_FACTOR: u64 = 4;
 
+/// Whether the first so many tenants hold anything is read from their counts, which are in one cache line, by the few who ask. Of the
+/// others the number of those that do is kept, at two atomic updates for each request that is alone with its tenant. 8 is a gateway
+/// without tenants, and one more: each signal is a tenant here.
+const TENANTS_LOOKED_AT: usize = 8;
+
 /// Tenants whose bytes are counted apart; those beyond are counted as one. 4096 of the gateway's and one for requests whose tenant is
 /// not known before they are read, with four signals each: 128 KiB.
 const TENANTS: usize = 4 * (4096 + 1);
@@ -123,18 +128,22 @@ pub struct Usage {
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Inner>);
 
+/// What is used is what was ever taken less what was ever given back: two sums that only grow, so that what has come back since the
+/// start is known without a third. They would overflow after five centuries at a gigabyte a second.
 #[derive(Debug)]
 struct Lane {
     /// Set under the lock of the line, and read without it: a reservation that crosses with a change may see either.
     capacity: AtomicU64,
-    used: AtomicU64,
+    taken: AtomicU64,
+    given_back: AtomicU64,
 }
 
 impl Lane {
     fn new(capacity: u64) -> Self {
         Self {
             capacity: AtomicU64::new(capacity),
-            used: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            given_back: AtomicU64::new(0),
         }
     }
 
@@ -142,41 +151,69 @@ impl Lane {
         self.capacity.load(Ordering::Relaxed)
     }
 
+    #[inline]
     fn try_take(&self, bytes: u64) -> bool {
-        // Nothing always fits, also where more is used than there is since the capacity was lowered.
-        let room = if bytes == 0 { u64::MAX } else { self.capacity() };
-        let mut used = self.used.load(Ordering::Relaxed);
+        // Also where more is used than there is, since the capacity was lowered.
+        if bytes == 0 {
+            return true;
+        }
+        let room = self.capacity();
         loop {
-            let Some(next) = used.checked_add(bytes).filter(|n| *n <= room) else {
+            let (taken, used) = self.taken_and_used();
+            if used.checked_add(bytes).is_none_or(|used| used > room) {
                 return false;
-            };
-            match self
-                .used
-                .compare_exchange_weak(used, next, Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => return true,
-                Err(seen) => used = seen,
             }
+            // If nobody has taken anything since, no more is used than that.
+            let took =
+                self.taken
+                    .compare_exchange_weak(taken, taken + bytes, Ordering::AcqRel, Ordering::Relaxed);
+            if took.is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// Both as they were in one moment: nothing was given back between two readings.
+    #[inline]
+    fn taken_and_used(&self) -> (u64, u64) {
+        // Acquire: what was given back had been taken before, and is seen as taken too.
+        let mut given_back = self.given_back.load(Ordering::Acquire);
+        loop {
+            let taken = self.taken.load(Ordering::Acquire);
+            let now = self.given_back.load(Ordering::Acquire);
+            if now == given_back {
+                return (taken, taken - given_back);
+            }
+            given_back = now;
         }
     }
 
     /// Takes what is used already, whether it is free or not.
     fn charge(&self, bytes: u64) {
-        self.used.fetch_add(bytes, Ordering::AcqRel);
+        self.taken.fetch_add(bytes, Ordering::AcqRel);
     }
 
+    #[inline]
     fn give_back(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::AcqRel);
+        if bytes > 0 {
+            self.given_back.fetch_add(bytes, Ordering::AcqRel);
+        }
     }
 
+    #[inline]
+    fn used(&self) -> u64 {
+        self.taken_and_used().1
+    }
+
+    #[inline]
     fn free(&self) -> u64 {
-        self.capacity().saturating_sub(self.used.load(Ordering::Relaxed))
+        self.capacity().saturating_sub(self.used())
     }
 
-    /// Reads what is used by writing it: bytes given back before are seen from now on, and whoever gives some back
+    /// Reads what was given back by writing it: bytes given back before are seen from now on, and whoever gives some back
     /// later sees what this thread did before, that somebody got in line.
     fn look(&self) {
-        self.used.fetch_add(0, Ordering::AcqRel);
+        self.given_back.fetch_add(0, Ordering::AcqRel);
     }
 }
 
@@ -190,7 +227,6 @@ struct Inner {
     /// sees the bytes ([`Lane::look`], `budget/loom_interleavings.rs`).
     waiting: AtomicUsize,
     waiting_bytes: AtomicU64,
-    released: AtomicU64,
     drained: AtomicU64,
     gave_way: AtomicU64,
     /// The age of the next visitor.
@@ -202,7 +238,7 @@ struct Inner {
     tenants: Box<[AtomicU64]>,
     /// The weights of the first tenants, once they are known; all others weigh 1.
     weights: OnceLock<Box<[NonZeroU8]>>,
-    /// Tenants that hold anything.
+    /// Tenants that hold anything, of those from [`TENANTS_LOOKED_AT`] on.
     active_tenants: AtomicUsize,
     line: Mutex<Line>,
 }
@@ -222,7 +258,6 @@ impl Budget {
             express: Lane::new(express),
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicU64::new(0),
-            released: AtomicU64::new(0),
             drained: AtomicU64::new(0),
             gave_way: AtomicU64::new(0),
             visits: AtomicU64::new(0),
@@ -257,15 +292,18 @@ impl Budget {
         self.serve(&mut line);
     }
 
-    /// What the budget holds now.
+    /// What the budget holds now. Not inlined: those who are refused ask, and copying the answer about cost more than the call.
+    #[inline(never)]
     pub fn usage(&self) -> Usage {
         let inner = &self.0;
+        let (general, express) = (inner.general.taken_and_used(), inner.express.taken_and_used());
+        let (taken, used) = (general.0 + express.0, general.1 + express.1);
         Usage {
             capacity: inner.general.capacity() + inner.express.capacity(),
-            used: inner.general.used.load(Ordering::Relaxed) + inner.express.used.load(Ordering::Relaxed),
+            used,
             waiting_bytes: inner.waiting_bytes.load(Ordering::Relaxed),
             waiting: inner.waiting.load(Ordering::Relaxed),
-            released: inner.released.load(Ordering::Relaxed),
+            released: taken - used,
             drained: inner.drained.load(Ordering::Relaxed),
             gave_way: inner.gave_way.load(Ordering::Relaxed),
         }
@@ -307,8 +345,21 @@ impl Budget {
     }
 
     /// Reserves `bytes` now for a request without a tenant.
+    #[inline]
     pub fn try_reserve(&self, bytes: u64) -> Option<Permit> {
-        self.visit(0).try_reserve(bytes, 0)
+        self.try_reserve_for(0, bytes, bytes)
+    }
+
+    /// Reserves `bytes` now for a request that needs `whole` bytes in all.
+    #[inline]
+    fn try_reserve_for(&self, tenant: usize, bytes: u64, whole: u64) -> Option<Permit> {
+        let lane = self.0.try_grant(tenant, bytes, whole)?;
+        Some(Permit::new(self.clone(), tenant, Share::of(lane, bytes)))
+    }
+
+    #[cold]
+    fn serve_waiting(&self) {
+        self.serve(&mut self.0.line.lock());
     }
 
     /// Grants what fits, in order. A waiter that does not fit holds back those behind it, or it would starve; the
@@ -412,7 +463,7 @@ impl Budget {
                 return;
             }
             let own_only = inner.waits_for_its_own(oldest, &held_in_line);
-            let used = inner.general.used.load(Ordering::Relaxed);
+            let used = inner.general.used();
             // More may be used than there is, since the capacity was lowered.
             let mut free = inner.general.capacity() as i64 - used as i64;
             let mut held = inner.held_by(oldest.tenant);
@@ -481,8 +532,29 @@ impl Share {
 }
 
 impl Inner {
-    fn express_request_max(&self) -> u64 {
-        (self.express.capacity() / EXPRESS_REQUEST_SHARE).min(EXPRESS_MAX_BYTES)
+    /// Takes `bytes` now for a request that needs `whole` bytes in all. Not inlined, so that what makes the permit of it is: one that is
+    /// handed from function to function costs as much again in copies.
+    #[inline(never)]
+    fn try_grant(&self, tenant: usize, bytes: u64, whole: u64) -> Option<Granted> {
+        // Whoever waits was here first; only the express lane may be used past them.
+        let overtakes_nobody = self.waiting.load(Ordering::Acquire) == 0;
+        if overtakes_nobody && self.take(&self.general, tenant, bytes, true) {
+            Some(Granted::General)
+        } else if self.is_small(whole) && self.take(&self.express, tenant, bytes, true) {
+            Some(Granted::Express)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a request that needs `whole` bytes may use the express lane.
+    fn is_small(&self, whole: u64) -> bool {
+        whole <= (self.express.capacity() / EXPRESS_REQUEST_SHARE).min(EXPRESS_MAX_BYTES)
+    }
+
+    /// Bytes of both lanes.
+    fn used(&self) -> u64 {
+        self.general.used() + self.express.used()
     }
 
     fn tenant(&self, index: usize) -> usize {
@@ -493,7 +565,16 @@ impl Inner {
         self.tenants[tenant].load(Ordering::Relaxed)
     }
 
+    /// Tenants that hold anything. What goes over from one to another while they are looked at may be seen with neither.
+    #[cold]
+    fn active_tenants(&self) -> usize {
+        let looked_at = self.tenants.iter().take(TENANTS_LOOKED_AT);
+        let active = looked_at.filter(|held| held.load(Ordering::Relaxed) > 0).count();
+        active + self.active_tenants.load(Ordering::Relaxed)
+    }
+
     /// Takes from a lane for a tenant; `fair` looks at the tenant's share first.
+    #[inline]
     fn take(&self, lane: &Lane, tenant: usize, bytes: u64, fair: bool) -> bool {
         if fair && self.is_over_share(lane, tenant, bytes) || !lane.try_take(bytes) {
             return false;
@@ -503,9 +584,10 @@ impl Inner {
     }
 
     /// A tenant holds so many bytes more.
+    #[inline]
     fn count(&self, tenant: usize, bytes: u64) {
         if bytes > 0 && self.tenants[tenant].fetch_add(bytes, Ordering::Relaxed) == 0 {
-            self.active_tenants.fetch_add(1, Ordering::Relaxed);
+            self.begins(tenant);
         }
     }
 
@@ -516,18 +598,31 @@ impl Inner {
             may(held).then(|| held + bytes)
         });
         if held == Ok(0) && bytes > 0 {
-            self.active_tenants.fetch_add(1, Ordering::Relaxed);
+            self.begins(tenant);
         }
         held.is_ok()
     }
 
     /// A tenant holds so many bytes less.
+    #[inline]
     fn uncount(&self, tenant: usize, bytes: u64) {
-        if bytes > 0 && self.tenants[tenant].fetch_sub(bytes, Ordering::Relaxed) == bytes {
+        if bytes > 0
+            && self.tenants[tenant].fetch_sub(bytes, Ordering::Relaxed) == bytes
+            && tenant >= TENANTS_LOOKED_AT
+        {
             self.active_tenants.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
+    /// A tenant that held nothing holds something.
+    #[inline]
+    fn begins(&self, tenant: usize) {
+        if tenant >= TENANTS_LOOKED_AT {
+            self.active_tenants.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
     fn untake(&self, tenant: usize, share: Share) {
         self.uncount(tenant, share.bytes());
         self.general.give_back(share.general);
@@ -535,8 +630,11 @@ impl Inner {
     }
 
     /// Whether `bytes` more are too many for a tenant while others hold something too, or room is kept for them.
+    #[inline]
     fn is_over_share(&self, lane: &Lane, tenant: usize, bytes: u64) -> bool {
-        self.exceeds_share(tenant, self.held_by(tenant), bytes, lane.free())
+        let held = self.held_by(tenant);
+        // Most often nothing, and then nothing else is looked at.
+        held > 0 && self.exceeds_share(tenant, held, bytes, lane.free())
     }
 
     /// Whether a request of the growing line is over its tenant's share because of what others of that tenant hold that
@@ -548,12 +646,12 @@ impl Inner {
     }
 
     /// Whether `bytes` more are too many for a tenant that holds `held`, with `free` bytes left.
+    #[inline]
     fn exceeds_share(&self, tenant: usize, held: u64, bytes: u64, free: u64) -> bool {
-        let is_alone = self.active_tenants.load(Ordering::Relaxed) <= 1;
-        if held == 0 || is_alone && !self.keeps_room.load(Ordering::Relaxed) {
-            return false;
-        }
-        self.is_beyond(tenant, held, bytes, free)
+        // In this order, since most hold little: tenants are counted for those who hold much.
+        held > 0
+            && self.is_beyond(tenant, held, bytes, free)
+            && (self.keeps_room.load(Ordering::Relaxed) || self.active_tenants() > 1)
     }
 
     /// Whether `bytes` more are beyond the share of a tenant that holds `held` and is not alone, with `free` bytes left.
@@ -562,7 +660,7 @@ impl Inner {
         let weight = weights
             .and_then(|weights| weights.get(tenant))
             .map_or(1, |weight| weight.get());
-        held + bytes > free.saturating_mul(TENANT_FACTOR * u64::from(weight))
+        held.saturating_add(bytes) > free.saturating_mul(TENANT_FACTOR * u64::from(weight))
     }
 }
 
@@ -584,18 +682,10 @@ impl Visitor {
 
     /// Reserves `bytes` more than the `held` ones this request has already. `None` when they are not free, others wait
     /// for them, or the tenant has its share.
+    #[inline]
     pub fn try_reserve(&self, bytes: u64, held: u64) -> Option<Permit> {
-        let inner = &self.budget.0;
-        // Whoever waits was here first; only the express lane may be used past them.
-        let overtakes_nobody = inner.waiting.load(Ordering::Acquire) == 0;
-        let lane = if overtakes_nobody && inner.take(&inner.general, self.tenant, bytes, true) {
-            Granted::General
-        } else if self.is_small(bytes, held) && inner.take(&inner.express, self.tenant, bytes, true) {
-            Granted::Express
-        } else {
-            return None;
-        };
-        Some(self.permit(Share::of(lane, bytes)))
+        self.budget
+            .try_reserve_for(self.tenant, bytes, self.whole(bytes, held))
     }
 
     /// Waits in line for `bytes` more than the `held` ones this request has already; who holds any comes before all
@@ -615,7 +705,7 @@ impl Visitor {
             }));
         }
         let share = self.enter(bytes, held).await?;
-        Ok(self.permit(share))
+        Ok(Permit::new(self.budget.clone(), self.tenant, share))
     }
 
     /// To be called each time a request has waited in vain for [`GIVE_WAY_AFTER`]: if it is the oldest that waits and
@@ -632,7 +722,11 @@ impl Visitor {
 
     /// Whether a request that has `held` bytes and wants `bytes` more may use the express lane.
     pub fn is_small(&self, bytes: u64, held: u64) -> bool {
-        self.expected.max(bytes + held) <= self.budget.0.express_request_max()
+        self.budget.0.is_small(self.whole(bytes, held))
+    }
+
+    fn whole(&self, bytes: u64, held: u64) -> u64 {
+        self.expected.max(bytes.saturating_add(held))
     }
 
     fn enter(&self, bytes: u64, held: u64) -> Waiting<'_> {
@@ -671,10 +765,6 @@ impl Visitor {
         if inner.waiting.fetch_sub(1, Ordering::AcqRel) > 1 {
             self.budget.serve(&mut inner.line.lock());
         }
-    }
-
-    fn permit(&self, share: Share) -> Permit {
-        Permit::new(self.budget.clone(), self.tenant, share)
     }
 }
 

@@ -4,7 +4,6 @@
 //! [`Guard::settle`] after; give it what the process feels with [`Guard::observe`]. It holds no bytes: reserve those
 //! in the [`Budget`](crate::Budget) beside it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -119,15 +118,23 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Leave to work on one request. Give it back with [`Guard::settle`].
+/// Leave to work on one request. Give it back with [`Guard::settle`], to the guard that gave it: it says where that one keeps the method.
 #[derive(Debug)]
 #[must_use = "the guard learns how requests end from settled tickets only"]
 pub struct Ticket {
-    method: Option<Arc<Named<Method>>>,
+    /// `None` for what is skipped.
+    method: Option<Place>,
     pass: Option<Pass>,
     /// Set when the client should be asked to slow down.
     pub hint: Option<Duration>,
 }
+
+/// Where a method is in the guard's table; anywhere else is what methods beyond the limit share. Not a pointer: the count of its holders
+/// would cost every request two atomic updates of what all threads update.
+#[derive(Debug, Clone, Copy)]
+struct Place(usize);
+
+const OTHER: Place = Place(usize::MAX);
 
 /// What is kept for a method.
 #[derive(Debug)]
@@ -166,12 +173,12 @@ pub struct MethodView<'a> {
     pub breaker: Option<BreakerState>,
 }
 
-/// Decides which requests come in. Share it in an [`Arc`]; nothing in it locks.
+/// Decides which requests come in. Share it in an [`Arc`](std::sync::Arc); nothing in it locks.
 pub struct Guard {
     settings: GuardSettings,
     trickle_nanos: u64,
     methods: Registry<Method>,
-    other: Arc<Named<Method>>,
+    other: Named<Method>,
     process: LevelGauge,
     rotors: [Rotor; 3],
     jitter: Jitter,
@@ -193,10 +200,10 @@ impl Guard {
         Self {
             trickle_nanos: duration_nanos(settings.trickle),
             methods: Registry::new(settings.max_methods),
-            other: Arc::new(Named {
+            other: Named {
                 name: OTHER_METHODS.into(),
                 value: Method::new(&settings, None, 0),
-            }),
+            },
             process: LevelGauge::new(),
             rotors: Default::default(),
             jitter: Jitter::new(seed),
@@ -214,14 +221,19 @@ impl Guard {
     /// [`Refusal`] with the reason and when to come back; tell it to the client in a way that invites a retry.
     #[inline]
     pub fn admit(&self, method: &str, priority: Priority, now: u64) -> Result<Ticket, Refusal> {
-        if self.skips(method) {
-            return Ok(Ticket {
-                method: None,
-                pass: None,
-                hint: None,
-            });
-        }
-        let method = self.method(method, now);
+        // What is known is not skipped, or it would not be known: no prefix needs a look.
+        let place = match self.methods.find(method) {
+            Ok(place) => Place(place),
+            Err(_) if self.skips(method) => {
+                return Ok(Ticket {
+                    method: None,
+                    pass: None,
+                    hint: None,
+                });
+            }
+            Err(at) => self.meet(at, method, now),
+        };
+        let method = self.named(place);
         let level = method.value.gauge.level().max(self.process.level());
         let mut hint = None;
         if level != Level::Normal {
@@ -236,7 +248,7 @@ impl Guard {
         };
         self.hooks.admitted(&method.name, level);
         Ok(Ticket {
-            method: Some(method.clone()),
+            method: Some(place),
             pass,
             hint,
         })
@@ -246,7 +258,7 @@ impl Guard {
     /// given up ([`Outcome::Abandoned`]) took at least as long, and counts for the latency but not for the breaker.
     #[inline]
     pub fn settle(&self, ticket: Ticket, outcome: Outcome, latency: u64, now: u64) {
-        let Some(method) = &ticket.method else {
+        let Some(method) = ticket.method.map(|place| self.named(place)) else {
             return;
         };
         method.value.tracker.record(now, latency);
@@ -264,11 +276,11 @@ impl Guard {
 
     /// Takes back a ticket whose request was never worked on: nothing is learnt from it.
     pub fn abandon(&self, ticket: Ticket, now: u64) {
-        if let Some(method) = &ticket.method {
-            self.hooks.settled(&method.name, Outcome::Abandoned, None);
-        }
-        if let (Some(method), Some(pass), Some(settings)) =
-            (&ticket.method, ticket.pass, &self.settings.breaker)
+        let Some(method) = ticket.method.map(|place| self.named(place)) else {
+            return;
+        };
+        self.hooks.settled(&method.name, Outcome::Abandoned, None);
+        if let (Some(pass), Some(settings)) = (ticket.pass, &self.settings.breaker)
             && let Some(breaker) = &method.value.breaker
             && let Some(change) = breaker.settle(settings, pass, Outcome::Abandoned, now)
         {
@@ -278,8 +290,8 @@ impl Guard {
 
     /// Takes back a ticket whose request was turned away for want of something that the guard knows nothing of, and tells the hooks.
     pub fn turn_away(&self, ticket: Ticket, refusal: &Refusal, now: u64) {
-        if let Some(method) = &ticket.method {
-            self.hooks.refused(&method.name, refusal);
+        if let Some(place) = ticket.method {
+            self.hooks.refused(&self.named(place).name, refusal);
         }
         self.abandon(ticket, now);
     }
@@ -327,23 +339,24 @@ impl Guard {
             .any(|prefix| method.starts_with(&**prefix))
     }
 
+    /// Begins to track a method, which is not known yet and belongs `at` a place.
+    #[cold]
+    fn meet(&self, at: usize, method: &str, now: u64) -> Place {
+        let breaker = self.settings.breaker.map(|_| Breaker::new(now));
+        let make = || Method::new(&self.settings, breaker, now);
+        self.methods.insert(at, method, make).map_or(OTHER, Place)
+    }
+
     #[inline]
-    fn method(&self, name: &str, now: u64) -> &Arc<Named<Method>> {
-        let make = || {
-            Method::new(
-                &self.settings,
-                self.settings.breaker.map(|_| Breaker::new(now)),
-                now,
-            )
-        };
-        self.methods.get_or_insert(name, make).unwrap_or(&self.other)
+    fn named(&self, place: Place) -> &Named<Method> {
+        self.methods.at(place.0).unwrap_or(&self.other)
     }
 
     /// What the level means for this request: a hint, perhaps, or a refusal.
     #[cold]
     fn admit_above_normal(
         &self,
-        method: &Arc<Named<Method>>,
+        method: &Named<Method>,
         priority: Priority,
         now: u64,
     ) -> Result<Option<Duration>, Refusal> {
@@ -426,7 +439,7 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 

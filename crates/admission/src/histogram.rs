@@ -37,7 +37,8 @@ const LANE_BITS: u32 = 13;
 const LANE_MAX: u64 = (1 << LANE_BITS) - 1;
 const TAG_SHIFT: u32 = LANES as u32 * LANE_BITS;
 const TAG_BITS: u32 = 64 - TAG_SHIFT;
-const TAG_MASK: u64 = (1 << TAG_BITS) - 1;
+const TAGS: u64 = 1 << TAG_BITS;
+const TAG_MASK: u64 = TAGS - 1;
 const COUNTS: u64 = (1 << TAG_SHIFT) - 1;
 /// The lowest bit of every lane.
 const ONES: u64 = 1 | 1 << LANE_BITS | 1 << (2 * LANE_BITS) | 1 << (3 * LANE_BITS);
@@ -45,8 +46,8 @@ const ONES: u64 = 1 | 1 << LANE_BITS | 1 << (2 * LANE_BITS) | 1 << (3 * LANE_BIT
 const HALVES: u64 = ONES * (LANE_MAX >> 1);
 /// Lanes 0 and 2.
 const EVEN: u64 = LANE_MAX | LANE_MAX << (2 * LANE_BITS);
-/// The sum of two lanes.
-const PAIR: u64 = 2 * LANE_MAX + 1;
+/// The lower two lanes, with what they overflow by.
+const PAIR: u64 = (1 << (2 * LANE_BITS)) - 1;
 
 /// The first sample in a word counts as 2^8, so that it loses nothing in the next eight halvings.
 const FRESH_SHIFT: u64 = 8;
@@ -141,7 +142,7 @@ impl Histogram {
         update(&octave.counts[step / LANES % WORDS], |word| {
             add(word, lane, epoch, seed)
         });
-        let before = update(&octave.sum, |word| Some(add_to_sum(word, epoch)));
+        let before = update(&octave.sum, |sum| add_to_sum(sum, epoch));
         if before & COUNTS == 0 {
             // Release, after the sum: whoever clears this bit later sees the sum and sets it again (`sweep`).
             self.occupied.fetch_or(1 << octave_index, Ordering::Release);
@@ -152,47 +153,45 @@ impl Histogram {
     #[inline]
     pub(crate) fn quantiles(&self, epoch: u64) -> Quantiles {
         let occupied = self.occupied.load(Ordering::Relaxed);
+        let (first, end) = (occupied.trailing_zeros(), u64::BITS - occupied.leading_zeros());
+        let Some(octaves) = self.octaves.get(first as usize..end as usize) else {
+            return Quantiles::default();
+        };
+        let mut weights = [0; MAX_OCTAVES as usize];
         let mut total = 0;
-        let mut left = occupied;
-        while left != 0 {
-            let index = left.trailing_zeros() as usize;
-            left &= left - 1;
-            if let Some(octave) = self.octaves.get(index) {
-                total += sum_weight(octave.sum.load(Ordering::Relaxed), epoch);
-            }
+        for (octave, weight) in octaves.iter().zip(&mut weights) {
+            // Acquire pairs with the Release in `record`: what is in the sum is in the buckets too.
+            *weight = sum_weight(octave.sum.load(Ordering::Acquire), epoch);
+            total += *weight;
         }
         if total == 0 {
             return Quantiles::default();
         }
-        // From the top, where the 95th and 99th percentiles are.
+        // From the top, where the 95th and 99th percentiles are, down the octaves, and down the words of those that hold one.
         let targets = [total.div_ceil(100), total.div_ceil(20), total.div_ceil(2)];
         let mut values = [0; 3];
-        let (mut found, mut above, mut lowest) = (0, 0, 0);
-        let mut left = occupied;
-        while left != 0 && found < targets.len() {
-            let top = 63 - left.leading_zeros();
-            left ^= 1 << top;
-            let Some(octave) = self.octaves.get(top as usize) else {
-                continue;
-            };
-            // Acquire pairs with the Release in `update`: what is in the sum is in the buckets too.
-            let in_octave = sum_weight(octave.sum.load(Ordering::Acquire), epoch);
-            if in_octave == 0 {
-                continue;
+        let mut number = octaves.len() - 1;
+        let (mut above, mut words_left, mut above_word) = (0, WORDS, 0);
+        for (value, target) in values.iter_mut().zip(targets) {
+            while above + weights[number] < target && number > 0 {
+                above += weights[number];
+                number -= 1;
+                (words_left, above_word) = (WORDS, above);
             }
-            lowest = top as usize;
-            if above + in_octave >= targets[found] {
-                let mut steps = Descent::new(octave, epoch, above);
-                while found < targets.len() && above + in_octave >= targets[found] {
-                    values[found] = self.middle(lowest, steps.down_to(targets[found]));
-                    found += 1;
+            let octave = &octaves[number];
+            let step = loop {
+                let Some(index) = words_left.checked_sub(1) else {
+                    // Buckets by chance weigh a little less than their sum.
+                    break lowest(octave, epoch);
+                };
+                let word = octave.counts[index].load(Ordering::Relaxed);
+                let reached = above_word + weight(word, epoch);
+                if reached >= target {
+                    break index * LANES + lane_reaching(word, epoch, target - above_word);
                 }
-            }
-            above += in_octave;
-        }
-        // A sum that was rescaled between the two passes can leave a target just out of reach.
-        for value in &mut values[found..] {
-            *value = self.middle(lowest, 0);
+                (words_left, above_word) = (index, reached);
+            };
+            *value = self.middle(first as usize + number, step);
         }
         Quantiles {
             weight: total as f64 / (1_u64 << UNIT_BITS) as f64,
@@ -248,47 +247,16 @@ impl Histogram {
     }
 }
 
-/// A walk down the words of an octave, from its top.
-struct Descent<'a> {
-    octave: &'a Octave,
-    epoch: u64,
-    /// The weight of everything above the words left.
-    above: u64,
-    words_left: usize,
-    /// The lowest bucket passed that holds anything.
-    lowest: usize,
-}
-
-impl<'a> Descent<'a> {
-    #[inline]
-    fn new(octave: &'a Octave, epoch: u64, above: u64) -> Self {
-        Self {
-            octave,
-            epoch,
-            above,
-            words_left: WORDS,
-            lowest: STEPS as usize / 2,
+/// The lowest bucket of an octave that holds anything.
+#[cold]
+fn lowest(octave: &Octave, epoch: u64) -> usize {
+    let mut words = octave.counts.iter().map(|word| word.load(Ordering::Relaxed));
+    match words.position(|word| weight(word, epoch) > 0) {
+        Some(index) => {
+            let word = octave.counts[index].load(Ordering::Relaxed);
+            index * LANES + ((word & COUNTS).trailing_zeros() / LANE_BITS) as usize % LANES
         }
-    }
-
-    /// The first bucket from the top at which `target` is reached; else, since buckets by chance weigh a little
-    /// less than their sum, the lowest that holds anything. Targets must grow.
-    #[inline]
-    fn down_to(&mut self, target: u64) -> usize {
-        while let Some(index) = self.words_left.checked_sub(1) {
-            let word = self.octave.counts[index % WORDS].load(Ordering::Relaxed);
-            let in_word = weight(word, self.epoch);
-            if self.above + in_word >= target {
-                return index * LANES + lane_reaching(word, self.epoch, target - self.above);
-            }
-            if in_word != 0 {
-                let first_lane = (word & COUNTS).trailing_zeros() / LANE_BITS;
-                self.lowest = index * LANES + first_lane as usize;
-            }
-            self.above += in_word;
-            self.words_left = index;
-        }
-        self.lowest
+        None => STEPS as usize / 2,
     }
 }
 
@@ -312,17 +280,20 @@ const fn octaves(min_nanos: u64, max_nanos: u64) -> (u32, u32) {
     (first, if wanted > MAX_OCTAVES { MAX_OCTAVES } else { wanted })
 }
 
-/// Replaces a word by what `change` makes of it, unless that is `None`; returns the word before.
+/// Replaces a word by what `change` makes of it, unless that is no change; returns the word before.
 #[inline]
-fn update(word: &AtomicU64, change: impl Fn(u64) -> Option<u64>) -> u64 {
+fn update(word: &AtomicU64, change: impl Fn(u64) -> u64) -> u64 {
     let mut seen = word.load(Ordering::Relaxed);
-    while let Some(next) = change(seen) {
+    loop {
+        let next = change(seen);
+        if next == seen {
+            return seen;
+        }
         match word.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => break,
+            Ok(_) => return seen,
             Err(now) => seen = now,
         }
     }
-    seen
 }
 
 /// Empties a word if it is `old`; says whether it is empty now.
@@ -353,7 +324,7 @@ fn is_alive(word: u64, epoch: u64) -> bool {
 #[inline]
 fn weight(word: u64, epoch: u64) -> u64 {
     let pairs = (word & EVEN) + (word >> LANE_BITS & EVEN);
-    let sum = (pairs & PAIR) + (pairs >> (2 * LANE_BITS));
+    let sum = (pairs + (pairs >> (2 * LANE_BITS))) & PAIR;
     if is_alive(word, epoch) {
         (sum << scale(word, epoch)) >> FRESH_SHIFT
     } else {
@@ -393,17 +364,29 @@ fn add_to_sum_rescaled(count: u64, age: u64, epoch: u64) -> u64 {
     tag << TAG_SHIFT | (kept + (1 << FRESH_SHIFT)).min(COUNTS)
 }
 
-/// `word` with one more sample of `epoch` in `lane`; `None` if the sample is not taken.
+/// `word` with one more sample of `epoch` in `lane`; as it is if the sample is not taken.
 #[inline]
-fn add(word: u64, lane: u32, epoch: u64, seed: u64) -> Option<u64> {
+fn add(word: u64, lane: u32, epoch: u64, seed: u64) -> u64 {
+    let shift = lane * LANE_BITS;
     let age = epoch.wrapping_sub(word >> TAG_SHIFT) & TAG_MASK;
-    if age <= MAX_SHIFT && word & COUNTS != 0 {
-        let count = word >> (lane * LANE_BITS) & LANE_MAX;
-        if count + (1 << age) <= LANE_MAX {
-            return Some(word + ((1 << age) << (lane * LANE_BITS)));
+    // The tag of an empty word says nothing.
+    let units = if word == 0 {
+        0
+    } else if age <= MAX_SHIFT {
+        1 << age
+    } else if age >= TAGS - MAX_AHEAD {
+        // The tag is ahead of the epoch: one in so many is taken.
+        if scramble(seed) & ((1 << (TAGS - age)) - 1) != 0 {
+            return word;
         }
+        1
+    } else {
+        0
+    };
+    if units == 0 || (word >> shift & LANE_MAX) + units > LANE_MAX {
+        return add_rescaled(word, lane, epoch, scramble(seed));
     }
-    add_rescaled(word, lane, epoch, scramble(seed))
+    word + (units << shift)
 }
 
 /// Spreads the bits of `seed` over all 64.
@@ -413,7 +396,7 @@ fn scramble(seed: u64) -> u64 {
 }
 
 #[cold]
-fn add_rescaled(word: u64, lane: u32, epoch: u64, noise: u64) -> Option<u64> {
+fn add_rescaled(word: u64, lane: u32, epoch: u64, noise: u64) -> u64 {
     let (mut tag, mut counts) = (word >> TAG_SHIFT, word & COUNTS);
     if counts == 0 || !is_alive(word, epoch) {
         (tag, counts) = (epoch.wrapping_sub(FRESH_SHIFT) & TAG_MASK, 0);
@@ -433,13 +416,13 @@ fn add_rescaled(word: u64, lane: u32, epoch: u64, noise: u64) -> Option<u64> {
         } else if noise & ((1 << -age) - 1) == 0 {
             1
         } else {
-            return None;
+            return word;
         };
         if (counts >> (lane * LANE_BITS) & LANE_MAX) + units <= LANE_MAX {
-            return Some(tag << TAG_SHIFT | (counts + (units << (lane * LANE_BITS))));
+            return tag << TAG_SHIFT | (counts + (units << (lane * LANE_BITS)));
         }
         if -age >= MAX_AHEAD as i64 {
-            return None;
+            return word;
         }
         // Odd counts are rounded up or down by chance, or the rare values beside a frequent one would fade.
         let rounding = counts & noise.rotate_right(20) & ONES;
@@ -669,7 +652,7 @@ mod tests {
                     epoch += random.bits() % 4;
                 }
                 let lane = (random.bits() % 7).min(3);
-                word = add(word, lane as u32, epoch, random.bits()).unwrap_or(word);
+                word = add(word, lane as u32, epoch, random.bits());
                 exact[lane as usize] += (epoch as f64).exp2();
             }
             for (lane, exact) in exact.iter().enumerate() {

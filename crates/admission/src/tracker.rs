@@ -1,4 +1,4 @@
-//! How long one method takes, lately: average, trend and percentiles, for the cost of two atomic updates a sample.
+//! How long one method takes, lately: average, trend and percentiles, for the cost of three atomic updates a sample at most.
 //!
 //! Time is a parameter, in nanoseconds of any monotonic clock that starts at or after zero ([`Origin`] makes them
 //! from [`Instant`]s). What a reader gets is computed from the samples recorded until then; nothing is cached.

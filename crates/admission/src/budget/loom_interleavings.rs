@@ -153,21 +153,44 @@ fn a_move_is_seen_by_who_gets_in_line() {
 #[test]
 fn two_that_move_do_not_take_the_same_room() {
     loom::model(|| {
-        let budget = Budget::with_tenants(CAPACITY, 4);
+        let budget = Budget::with_tenants(CAPACITY, TENANTS_LOOKED_AT + 4);
         budget.keep_room_for_tenants();
+        let [one, two, three] = [1, 2, 3].map(|n| TENANTS_LOOKED_AT + n);
         let reserve = |tenant, bytes| budget.visit(tenant).try_reserve(bytes, 0).expect("it is free");
-        let others = (reserve(3, 10), reserve(2, TENANT_FACTOR - 1));
-        let (mut first, mut second) = (reserve(1, 1), reserve(1, 1));
-        let moving = thread::spawn(move || (first.move_to(2).is_ok(), first));
-        let second_is_over = second.move_to(2).is_ok();
+        let others = (reserve(three, 10), reserve(two, TENANT_FACTOR - 1));
+        let (mut first, mut second) = (reserve(one, 1), reserve(one, 1));
+        let moving = thread::spawn(move || (first.move_to(two).is_ok(), first));
+        let second_is_over = second.move_to(two).is_ok();
         let (first_is_over, first) = moving.join().expect("it does not panic");
         assert!(first_is_over != second_is_over);
-        assert_eq!((budget.used_by(1), budget.used_by(2)), (1, TENANT_FACTOR));
+        assert_eq!((budget.used_by(one), budget.used_by(two)), (1, TENANT_FACTOR));
         drop((first, second, others));
         assert_eq!(
-            (budget.usage().used, budget.used_by(1), budget.used_by(2)),
+            (budget.usage().used, budget.used_by(one), budget.used_by(two)),
             (0, 0, 0)
         );
-        assert_eq!(budget.0.active_tenants.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.0.active_tenants(), 0);
+    });
+}
+
+/// Scenario: one thread gives back what it holds and takes something else, while another reads what is used, and takes what fits beside either.
+/// Guarantees: it reads what was used in one moment, never the sum of both; it is granted in every interleaving; nothing stays behind.
+#[test]
+fn what_is_used_is_that_of_one_moment() {
+    loom::model(|| {
+        let budget = Budget::with_tenants(CAPACITY, 1);
+        let held = budget.try_reserve(10).expect("it is free");
+        let others = budget.clone();
+        let changing = thread::spawn(move || {
+            drop(held);
+            others.try_reserve(12).expect("with the other's there are 15")
+        });
+        let used = budget.usage().used;
+        assert!([0, 10, 12].contains(&used), "{used}");
+        let own = budget.try_reserve(3).expect("it fits beside either");
+        let other = changing.join().expect("it does not panic");
+        assert_eq!(budget.usage().used, 15);
+        drop((own, other));
+        assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
     });
 }

@@ -41,9 +41,8 @@ impl Permit {
     /// that others use up as they should, they hold what came between, and that may be most of an equal part.
     pub fn is_of_a_light_tenant(&self) -> bool {
         let inner = &self.budget.0;
-        let used = inner.general.used.load(Ordering::Relaxed) + inner.express.used.load(Ordering::Relaxed);
-        let tenants = inner.active_tenants.load(Ordering::Relaxed) as u64;
-        tenants * inner.held_by(self.tenant) < used
+        let tenants = inner.active_tenants() as u64;
+        tenants * inner.held_by(self.tenant) < inner.used()
     }
 
     /// A permit for a copy of what this one is for, made on its way out: its bytes are taken at once, whether they are free or not, for
@@ -112,25 +111,26 @@ impl Permit {
         self.release(Share { general, express });
     }
 
+    #[inline]
     fn release(&self, share: Share) {
         if share.bytes() == 0 {
             return;
         }
         let inner = &self.budget.0;
         inner.untake(self.tenant, share);
-        inner.released.fetch_add(share.bytes(), Ordering::Relaxed);
         self.serve_waiting();
     }
 
+    #[inline]
     fn serve_waiting(&self) {
-        let inner = &self.budget.0;
-        if inner.waiting.load(Ordering::Acquire) > 0 {
-            self.budget.serve(&mut inner.line.lock());
+        if self.budget.0.waiting.load(Ordering::Acquire) > 0 {
+            self.budget.serve_waiting();
         }
     }
 }
 
 impl Drop for Permit {
+    #[inline]
     fn drop(&mut self) {
         if self.counts.load(Ordering::Relaxed) {
             let drained = &self.budget.0.drained;

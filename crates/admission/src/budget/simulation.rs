@@ -203,10 +203,8 @@ async fn steps(
 /// Sets the capacity at random until `live` is zero, and watches: in each lane, nothing is granted above it.
 async fn resize(budget: Budget, live: Rc<Cell<u32>>, mut random: Random) {
     const LOOK: Duration = Duration::from_millis(10);
-    let lanes = |budget: &Budget| {
-        [&budget.0.general, &budget.0.express]
-            .map(|lane| (lane.used.load(Ordering::Relaxed), lane.capacity()))
-    };
+    let lanes =
+        |budget: &Budget| [&budget.0.general, &budget.0.express].map(|lane| (lane.used(), lane.capacity()));
     while live.get() > 0 {
         budget.set_capacity(budget.ceiling() / 8 + random.below(budget.ceiling()));
         let mut before = lanes(&budget);

@@ -192,29 +192,37 @@ async fn the_youngest_gives_way_to_the_oldest() {
     drop(rest);
 }
 
-/// Scenario: one tenant takes all it can while another holds a little; then the first is alone.
+/// Scenario: one tenant takes all it can while another holds a little; then the first is alone. Both are looked at, or one, or none.
 /// Guarantees: beside another it stops at four times what is free, and alone it gets the whole lane.
 #[test]
 fn a_tenant_leaves_room_for_others() {
-    let budget = Budget::new(160 * MIB);
-    let other = budget.visit(2).try_reserve(MIB, 0).unwrap();
-    let mut taken = Vec::new();
-    // Above the express lane's size, so that only the general lane counts.
-    while let Some(permit) = budget.visit(1).try_reserve(2 * MIB, 0) {
-        taken.push(permit);
+    let (first, last, counted) = (0, TENANTS_LOOKED_AT - 1, TENANTS_LOOKED_AT);
+    for (tenant, beside) in [
+        (first, last),
+        (last, counted),
+        (counted, first),
+        (counted, counted + 1),
+    ] {
+        let budget = Budget::new(160 * MIB);
+        let other = budget.visit(beside).try_reserve(MIB, 0).unwrap();
+        let mut taken = Vec::new();
+        // Above the express lane's size, so that only the general lane counts.
+        while let Some(permit) = budget.visit(tenant).try_reserve(2 * MIB, 0) {
+            taken.push(permit);
+        }
+        let held = budget.used_by(tenant);
+        let free = 150 * MIB - MIB - held;
+        assert!(
+            held <= 4 * (free + 2 * MIB) && held + 2 * MIB > 4 * free,
+            "{held} held by {tenant} beside {beside}, {free} free"
+        );
+        assert!(budget.visit(beside).try_reserve(20 * MIB, 0).is_some());
+        drop(other);
+        while let Some(permit) = budget.visit(tenant).try_reserve(2 * MIB, 0) {
+            taken.push(permit);
+        }
+        assert_eq!(budget.used_by(tenant), 150 * MIB, "{tenant} beside {beside}");
     }
-    let held = budget.used_by(1);
-    let free = 150 * MIB - MIB - held;
-    assert!(
-        held <= 4 * (free + 2 * MIB) && held + 2 * MIB > 4 * free,
-        "{held} held, {free} free"
-    );
-    assert!(budget.visit(2).try_reserve(20 * MIB, 0).is_some());
-    drop(other);
-    while let Some(permit) = budget.visit(1).try_reserve(2 * MIB, 0) {
-        taken.push(permit);
-    }
-    assert_eq!(budget.used_by(1), 150 * MIB);
 }
 
 /// Scenario: one tenant fills the budget and has a hundred requests in line; then another one asks.
@@ -268,6 +276,7 @@ fn capacity_holds_under_contention() {
     });
     assert_eq!(budget.usage().used, 0);
     assert!((0..16).all(|tenant| budget.used_by(tenant) == 0));
+    assert_eq!(budget.0.active_tenants(), 0);
 }
 
 /// Scenario: complete bodies hold nearly everything; many small ones wait to grow.

@@ -72,9 +72,8 @@ fn a_tenant_known_late_has_the_share_of_one_known_early() {
 fn a_small_request_keeps_its_express_bytes() {
     let budget = roomy();
     let held = read(&budget, OTHER, MIB).unwrap();
-    let full = budget
-        .visit(FLOOD)
-        .permit(Share::of(Granted::General, budget.0.general.free()));
+    let rest = Share::of(Granted::General, budget.0.general.free());
+    let full = Permit::new(budget.clone(), FLOOD, rest);
     budget.0.general.charge(full.bytes());
     budget.0.count(FLOOD, full.bytes());
     let small = read(&budget, OTHER, 100 << 10).unwrap();
