@@ -28,6 +28,8 @@ mod work;
 #[cfg(test)]
 mod failures;
 #[cfg(test)]
+mod lost_end;
+#[cfg(test)]
 #[cfg(feature = "object-stores")]
 mod outages;
 #[cfg(test)]
@@ -186,7 +188,8 @@ impl ParquetExporter {
     /// # Errors
     /// When the spool cannot be used.
     pub fn open(&self, cursor: Cursor, feed: Feed, registry: &Registry) -> Result<Delivery, SpoolError> {
-        let (spool, waiting) = Spool::open(&feed.spool, feed.numbers_go_on, &feed.tenants)?;
+        let goes_on_at = feed.numbers_go_on.then(|| cursor.end());
+        let (spool, waiting) = Spool::open(&feed.spool, goes_on_at, &feed.tenants)?;
         cursor.hand_out_up_to(feed.max_bytes);
         let pipeline = cursor.pipeline().to_owned();
         let shared = Arc::new(Shared {
