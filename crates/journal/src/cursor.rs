@@ -77,6 +77,11 @@ impl Cursor {
         self.shared.disk.is_some()
     }
 
+    /// The number that the next payload gets which is appended: all that were are below it.
+    pub fn end(&self) -> u64 {
+        self.shared.state.lock().end
+    }
+
     /// Waits until the journal is closed and keeps what is not settled for the next process; one in memory never does.
     pub async fn kept_for_later(&self) {
         match self.shared.disk {

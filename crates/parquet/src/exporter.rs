@@ -28,6 +28,8 @@ mod work;
 #[cfg(test)]
 mod failures;
 #[cfg(test)]
+mod lost_end;
+#[cfg(test)]
 #[cfg(feature = "object-stores")]
 mod outages;
 #[cfg(test)]
@@ -99,6 +101,25 @@ pub enum Target {
     /// A container of Azure Blob Storage.
     #[cfg(feature = "object-stores")]
     Azure(Box<AzureSettings>),
+}
+
+impl Target {
+    /// Eight digits, which differ where files go elsewhere: what one left in a directory that is everybody's, another does not send.
+    pub fn digits(&self) -> String {
+        let place = match self {
+            Self::Directory(path) => format!("{path:?}"),
+            #[cfg(feature = "object-stores")]
+            Self::S3(s3) => format!("s3 {:?} {:?} {:?}", s3.endpoint, s3.bucket, s3.prefix),
+            #[cfg(feature = "object-stores")]
+            Self::Gcs(gcs) => format!("gcs {:?} {:?} {:?}", gcs.endpoint, gcs.bucket, gcs.prefix),
+            #[cfg(feature = "object-stores")]
+            Self::Azure(azure) => format!(
+                "azure {:?} {:?} {:?} {:?}",
+                azure.endpoint, azure.account, azure.container, azure.prefix
+            ),
+        };
+        format!("{:08x}", crc32c::crc32c(place.as_bytes()))
+    }
 }
 
 /// What an exporter is made from.
@@ -186,7 +207,8 @@ impl ParquetExporter {
     /// # Errors
     /// When the spool cannot be used.
     pub fn open(&self, cursor: Cursor, feed: Feed, registry: &Registry) -> Result<Delivery, SpoolError> {
-        let (spool, waiting) = Spool::open(&feed.spool, feed.numbers_go_on, &feed.tenants)?;
+        let goes_on_at = feed.numbers_go_on.then(|| cursor.end());
+        let (spool, waiting) = Spool::open(&feed.spool, goes_on_at, &feed.tenants)?;
         cursor.hand_out_up_to(feed.max_bytes);
         let pipeline = cursor.pipeline().to_owned();
         let shared = Arc::new(Shared {

@@ -145,6 +145,52 @@ fn what_rows_are_sorted_by_is_a_column() {
     }
 }
 
+/// Scenario: promoted columns with the name of one that the table has, of a directory, and of each other, as they are and in another case; and the
+/// names of directories that this configuration does not have.
+/// Guarantees: what engines would take for one column is an error that says so; what they would not is read.
+#[test]
+fn promoted_columns_have_names_of_their_own() {
+    let promoted = |names: &[&str], more: &str| {
+        let promote: Vec<_> = names
+            .iter()
+            .map(|name| format!("{{attribute: {name}}}"))
+            .collect();
+        read(&format!("path: /a, promote: [{}]{more}", promote.join(", ")))
+    };
+    for (names, more, expected) in [
+        (&["body"][..], "", "body is a column of the table logs already"),
+        (&["Body"], "", "Body is a column of the table logs already"),
+        (&["a.b", "a_b"], "", "two columns are called a_b"),
+        (
+            &["host.name", "Host.Name"],
+            "",
+            "host_name and Host_Name are one name to most engines",
+        ),
+        (
+            &["hour"],
+            "",
+            "engines read the column hour from the names of directories",
+        ),
+        (&["DT"], ", partition_by: day", "engines read the column DT"),
+        (
+            &["tenant"],
+            ", tenant_prefix: true",
+            "engines read the column tenant",
+        ),
+    ] {
+        let error = promoted(names, more).unwrap_err();
+        assert!(error.contains(expected), "{names:?}: {error}");
+    }
+    for (names, more) in [
+        (&["tenant", "host.name"][..], ""),
+        (&["hour"], ", partition_by: day"),
+        (&["hour", "dt"], ", partition_by: none"),
+    ] {
+        let (exporter, warnings) = promoted(names, more).unwrap();
+        assert_eq!((exporter.promote.len(), &*warnings), (names.len(), ""));
+    }
+}
+
 /// Scenario: no place and two; stores without names; keys of Azure that go with nothing, that are missing, or that are for another type; a
 /// signature in a URL; texts that are no connection strings.
 /// Guarantees: each is an error, or a warning where it changes nothing, that names the key and says what to do, and shows no secret.

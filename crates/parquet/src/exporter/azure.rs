@@ -116,7 +116,7 @@ fn from_builder(from_env: MicrosoftAzureBuilder, settings: &AzureSettings) -> Re
             false => Identity::Nobody,
         },
         store: Arc::new(store),
-        prefix: prefix(&settings.prefix),
+        prefix: prefix("azure.prefix", &settings.prefix)?,
         prefix_key: "azure.prefix",
         // The names of metadata are those of C#, which has no hyphens in them.
         crc_metadata: "sluice_crc32c",

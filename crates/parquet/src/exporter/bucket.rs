@@ -197,9 +197,14 @@ pub(super) fn retries() -> RetryConfig {
     }
 }
 
-/// The prefix of objects, with no `/` at its ends.
-pub(super) fn prefix(configured: &str) -> String {
-    configured.trim_matches('/').to_owned()
+/// The prefix of objects, which `key` says, with no `/` at its ends.
+pub(super) fn prefix(key: &str, configured: &str) -> Result<String, String> {
+    let prefix = configured.trim_matches('/');
+    // Nothing could be sent with it, ever.
+    Path::parse(prefix).map_err(|error| {
+        format!("{key}: {error}; write names with one / between them, of which none is . or ..")
+    })?;
+    Ok(prefix.to_owned())
 }
 
 /// Whether what is configured can be in URLs and headers, each text after its key.
@@ -220,9 +225,31 @@ pub(super) fn is_true(text: &str) -> bool {
         .any(|yes| text.eq_ignore_ascii_case(yes))
 }
 
+/// What S3 says with other statuses, and somebody has to mend: temporary credentials that are over, a bucket of another region, a storage class
+/// that is none (Amazon S3 API reference, "Error responses"); and of stores that speak its protocol, that they know no conditional PUT.
+const TO_BE_MENDED: [&str; 9] = [
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "AuthorizationHeaderMalformed",
+    "IllegalLocationConstraintException",
+    "PermanentRedirect",
+    "InvalidBucketName",
+    "InvalidStorageClass",
+    "NotImplemented",
+];
+
+/// What the library says of a redirect that says nowhere to go, as S3 answers for buckets of other regions: the body is not read.
+const BARE_REDIRECT: &str = "redirect without LOCATION";
+
 fn said(error: &Error) -> Sent {
     let text = text(error);
+    let is_to_be_mended = text.contains(BARE_REDIRECT)
+        || TO_BE_MENDED
+            .iter()
+            .any(|code| text.contains(&format!("<Code>{code}</Code>")));
     match error {
+        _ if is_to_be_mended => Sent::Refused(text),
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } | Error::NotFound { .. } => {
             Sent::Refused(text)
         }

@@ -13,7 +13,7 @@ use sluice_telemetry::{DropReason, Registry};
 use super::layout::{Layout, LayoutSettings};
 use super::spool::Spool;
 use super::store::Sent;
-use super::tests::{TIME, all, bodies, names, open, payload};
+use super::tests::{ALL, TIME, all, bodies, names, open, payload};
 use super::work::Work;
 use super::{Delivery, Feed, ParquetExporter, ParquetExporterOptions, Target};
 use crate::encode::repairs::{field, most_nested, nested_lists};
@@ -200,7 +200,7 @@ fn a_damaged_line_is_told() {
     let cuts = directory.path().join("cuts");
     let text = std::fs::read_to_string(&cuts).unwrap();
     std::fs::write(&cuts, text.replacen("{\"table\"", "table", 1)).unwrap();
-    let error = Spool::open(directory.path(), true, &Tenants::default())
+    let error = Spool::open(directory.path(), ALL, &Tenants::default())
         .unwrap_err()
         .to_string();
     assert!(error.contains("line 2 of cuts"), "{error}");

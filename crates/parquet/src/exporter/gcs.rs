@@ -58,7 +58,7 @@ fn from_builder(builder: GoogleCloudStorageBuilder, settings: &GcsSettings) -> R
     Ok(Bucket {
         identity: Identity::Google(store.credentials().clone()),
         store: Arc::new(store),
-        prefix: prefix(&settings.prefix),
+        prefix: prefix("gcs.prefix", &settings.prefix)?,
         prefix_key: "gcs.prefix",
         crc_metadata: "sluice-crc32c",
         storage_class: None,

@@ -112,7 +112,7 @@ fn from_builder(from_env: AmazonS3Builder, settings: &S3Settings) -> Result<Buck
     Ok(Bucket {
         store: Arc::new(store),
         identity,
-        prefix: prefix(&settings.prefix),
+        prefix: prefix("s3uploader.s3_prefix", &settings.prefix)?,
         prefix_key: "s3_prefix",
         crc_metadata: "sluice-crc32c",
         storage_class: settings.storage_class.clone(),

@@ -8,6 +8,9 @@
 //! - a file with a line may have been sent: the same bytes go out under the same name, and the destination keeps one;
 //! - a line without a file: the destination has it. Rows that the journal hands out again are skipped.
 //!
+//! A crash of the machine may take the end of the journal, which need not be synced, and leave the lines, which are. Its numbers are
+//! then given to other rows: what lines say of them is forgotten, and files are called otherwise from there on.
+//!
 //! In a journal in memory numbers begin anew with each process, and so does what is known of them: only files that are left
 //! are sent.
 
@@ -56,6 +59,17 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
+    /// What comes into the journal gets this number next, so that nothing is known of those from it on. Whether something was said to be.
+    fn forget_from(&mut self, next: u64) -> bool {
+        let is_beyond = self.last >= next;
+        if is_beyond {
+            let is_mark = self.name.is_empty();
+            // The numbers of a journal on disk begin with 1: of a file with 0 nothing is read again.
+            self.last = if is_mark || self.first < next { next - 1 } else { 0 };
+        }
+        is_beyond
+    }
+
     /// `None`: another version's table.
     fn partition(&self, tenants: &Tenants) -> Option<Partition> {
         let table = Table::ALL.into_iter().find(|table| table.name() == self.table)?;
@@ -148,19 +162,19 @@ pub enum SpoolError {
 }
 
 impl Spool {
-    /// Opens or makes the spool in `directory`. `numbers_go_on`: the journal is the one of the last process, and nobody else
-    /// has it; otherwise each process that is there has a directory of its own below. Returns what was cut and is not known
-    /// to have arrived.
+    /// Opens or makes the spool in `directory`. `goes_on_at`: the journal is the one of the last process, nobody else has it, and the
+    /// next payload has this number; where it is `None`, each process that is there has a directory of its own below. Returns what was
+    /// cut and is not known to have arrived.
     pub fn open(
         directory: &Path,
-        numbers_go_on: bool,
+        goes_on_at: Option<u64>,
         tenants: &Tenants,
     ) -> Result<(Self, Vec<Finished>), SpoolError> {
-        if numbers_go_on {
-            return Self::open_at(directory, true, tenants);
+        if goes_on_at.is_some() {
+            return Self::open_at(directory, goes_on_at, tenants);
         }
         for place in 0..MAX_PROCESSES {
-            match Self::open_at(&directory.join(place.to_string()), false, tenants) {
+            match Self::open_at(&directory.join(place.to_string()), None, tenants) {
                 Err(SpoolError::Locked(_)) => {}
                 done => return done,
             }
@@ -170,7 +184,7 @@ impl Spool {
 
     fn open_at(
         directory: &Path,
-        numbers_go_on: bool,
+        goes_on_at: Option<u64>,
         tenants: &Tenants,
     ) -> Result<(Self, Vec<Finished>), SpoolError> {
         let failed = |error| SpoolError::Io {
@@ -188,7 +202,11 @@ impl Spool {
         let mut waiting = Vec::new();
         let mut known = HashMap::new();
         let mut marks: HashMap<Partition, u64> = HashMap::new();
-        for cut in cuts {
+        let mut is_short = false;
+        for mut cut in cuts {
+            if let Some(next) = goes_on_at {
+                is_short |= cut.forget_from(next);
+            }
             let Some(partition) = cut.partition(tenants) else {
                 continue;
             };
@@ -202,7 +220,7 @@ impl Spool {
                 });
             }
             let path = directory.join(spool_name(&partition, &cut.name));
-            if numbers_go_on {
+            if goes_on_at.is_some() {
                 let mark = marks.entry(partition).or_default();
                 *mark = cut.last.max(*mark);
             }
@@ -221,12 +239,20 @@ impl Spool {
         }
         waiting.sort_by(|a, b| (a.cut.last, &a.path).cmp(&(b.cut.last, &b.path)));
         let head = match head {
-            Some(head) if numbers_go_on => head,
+            // Another epoch: a name with the same numbers may be that of a file with other rows.
+            Some(head) if goes_on_at.is_some() && !is_short => head,
             _ => Head {
                 epoch: random(),
                 floor: 0,
             },
         };
+        if is_short {
+            tracing::warn!(
+                directory = %directory.display(),
+                "files have been written of requests that the queue has lost, as it may in a crash of the machine; its numbers are given anew, and \
+                 files have names of a new epoch"
+            );
+        }
         let replay_until = marks.values().copied().max().unwrap_or_default();
         let mut spool = Self {
             directory: directory.to_owned(),

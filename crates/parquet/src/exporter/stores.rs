@@ -165,6 +165,49 @@ async fn what_has_to_be_mended_holds() {
     }
 }
 
+/// Scenario: prefixes as people write them, and such that no object can have.
+/// Guarantees: the former are what objects begin with, without `/` at the ends; the latter are told about before anything is sent.
+#[test]
+fn prefixes_are_fit_for_names() {
+    for written in ["a/b=c%d", "/a/b=c%d/", "a/b=c%d//"] {
+        assert_eq!(super::bucket::prefix("key", written).unwrap(), "a/b=c%d");
+    }
+    assert_eq!(super::bucket::prefix("key", "").unwrap(), "");
+    for written in ["a//b", "a/../b", "./a"] {
+        let settings = S3Settings {
+            prefix: written.to_owned(),
+            ..super::s3::tests::settings()
+        };
+        let error = super::s3::bucket(&settings).unwrap_err();
+        assert!(error.starts_with("s3uploader.s3_prefix: "), "{error}");
+    }
+}
+
+/// Scenario: S3 answers with statuses that say nothing, and codes that do: temporary credentials that are over, a bucket that is elsewhere, a condition
+/// that the store does not know; a connection that was idle, and a request that was slow.
+/// Guarantees: the former hold what waits, so that nothing is given up before somebody has mended it; the latter are tried again.
+#[tokio::test]
+async fn codes_say_what_has_to_be_mended() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = file(directory.path(), b"rows");
+    for (status, code, holds) in [
+        (400, "ExpiredToken", true),
+        (400, "AuthorizationHeaderMalformed", true),
+        (301, "PermanentRedirect", true),
+        (501, "NotImplemented", true),
+        (400, "RequestTimeout", false),
+        (400, "BadDigest", false),
+    ] {
+        let store = Stub::start(Vec::new(), status).await;
+        store.explain_puts(code);
+        match bucket(KINDS[0].0, &store, LONG).put(&file).await {
+            Sent::Refused(_) => assert!(holds, "{code}"),
+            Sent::Retry(reason) => assert!(!holds && reason.contains(code), "{code}: {reason}"),
+            other => panic!("{code}: {other:?}"),
+        }
+    }
+}
+
 /// Scenario: the name of a file is taken, and the object cannot be looked at, or is read so slowly that all of it takes longer than an upload
 /// may, each piece being quick enough.
 /// Guarantees: that ends, and is no failure for which a file is given up.

@@ -25,6 +25,7 @@ struct Shared {
     /// What any name has; absent: what was put.
     object: Option<Vec<u8>>,
     put_status: AtomicU16,
+    put_code: Mutex<&'static str>,
     get_status: AtomicU16,
     get_pause: Mutex<Duration>,
     /// By path: lines of metadata, and the content.
@@ -81,6 +82,11 @@ impl Stub {
         self.shared.put_status.store(status, Ordering::Relaxed);
     }
 
+    /// From now on such answers have this code of S3's in their body.
+    pub fn explain_puts(&self, code: &'static str) {
+        *self.shared.put_code.lock() = code;
+    }
+
     /// From now on HEAD and GET are answered with this, and POST.
     pub fn answer_gets(&self, status: u16) {
         self.shared.get_status.store(status, Ordering::Relaxed);
@@ -128,7 +134,9 @@ impl Shared {
             || header(head, "x-goog-if-generation-match") == Some("0");
         let mut kept = self.kept.lock();
         if self.object.is_some() || is_conditional && kept.contains_key(path) {
-            return (told, String::new(), Vec::new());
+            let code = *self.put_code.lock();
+            let body = format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>");
+            return (told, String::new(), body.into_bytes());
         }
         let metadata = head
             .lines()

@@ -8,7 +8,7 @@ use sluice_payload::{MAX_TENANTS, Payload, TenantId, Tenants};
 use super::layout::{Layout, LayoutSettings, ReadyFile};
 use super::spool::{Finished, Spool, SpoolError};
 use super::store::{Sent, Store};
-use super::tests::{all, bodies, payload};
+use super::tests::{ALL, all, bodies, payload};
 
 /// Tenants whose ids are in the order of these names.
 fn tenants(names: &[&str]) -> Tenants {
@@ -20,7 +20,7 @@ fn tenants(names: &[&str]) -> Tenants {
 }
 
 fn open(directory: &Path, tenants: &Tenants, by_tenant: bool) -> (Layout, Vec<Finished>) {
-    let (spool, waiting) = Spool::open(directory, true, tenants).unwrap();
+    let (spool, waiting) = Spool::open(directory, ALL, tenants).unwrap();
     let settings = LayoutSettings {
         by_tenant,
         max_open_files: 10,
@@ -212,7 +212,7 @@ fn marks_of_more_tenants_than_are_told_apart_are_told() {
     (0..MAX_TENANTS).for_each(|number| {
         full.intern(&format!("other {number}"));
     });
-    let opened = Spool::open(directory.path(), true, &full);
+    let opened = Spool::open(directory.path(), ALL, &full);
     assert!(matches!(opened, Err(SpoolError::Tenants { .. })));
     drop(opened);
     open(directory.path(), &before, true);

@@ -22,6 +22,9 @@ const HOUR: u64 = 3_600_000_000_000;
 /// 2025-11-21T21:00:00Z.
 pub(super) const TIME: u64 = 1_763_758_800_000_000_000;
 
+/// Of a journal that has lost nothing: every number is below.
+pub(super) const ALL: Option<u64> = Some(u64::MAX);
+
 /// Payload `number`: a record in each of `hours` hours, its body `number.hour`.
 pub(super) fn payload(number: u64, hours: u64) -> Payload {
     let record = |hour: u64| LogRecord {
@@ -62,7 +65,12 @@ pub(super) fn open(directory: &Path, numbers_go_on: bool) -> (Layout, Vec<super:
 }
 
 fn open_by(directory: &Path, numbers_go_on: bool, by: PartitionBy) -> (Layout, Vec<super::spool::Finished>) {
-    let (spool, waiting) = Spool::open(directory, numbers_go_on, &Tenants::default()).unwrap();
+    let (spool, waiting) = Spool::open(
+        directory,
+        if numbers_go_on { ALL } else { None },
+        &Tenants::default(),
+    )
+    .unwrap();
     let settings = LayoutSettings {
         partition_by: by,
         ..LayoutSettings::default()
@@ -211,7 +219,7 @@ fn processes_do_not_share_a_spool() {
     let durable = tempfile::tempdir().unwrap();
     let _owner = open(durable.path(), true);
     assert!(matches!(
-        Spool::open(durable.path(), true, &Tenants::default()),
+        Spool::open(durable.path(), ALL, &Tenants::default()),
         Err(SpoolError::Locked(_))
     ));
 }
@@ -247,7 +255,7 @@ fn files_depend_on_their_rows_alone() {
 #[test]
 fn late_data_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true, &Tenants::default()).unwrap();
+    let (spool, _) = Spool::open(directory.path(), ALL, &Tenants::default()).unwrap();
     let settings = LayoutSettings {
         max_open_files: 20,
         max_open_bytes: 256 << 10,
@@ -271,7 +279,7 @@ fn late_data_is_bounded() {
 #[test]
 fn open_files_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true, &Tenants::default()).unwrap();
+    let (spool, _) = Spool::open(directory.path(), ALL, &Tenants::default()).unwrap();
     let settings = LayoutSettings {
         max_open_files: 10,
         ..LayoutSettings::default()
@@ -318,7 +326,7 @@ fn files_are_as_large_as_they_are_to_be() {
     const HOURS: u64 = 50;
     const REQUESTS: u64 = 3000;
     let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true, &Tenants::default()).unwrap();
+    let (spool, _) = Spool::open(directory.path(), ALL, &Tenants::default()).unwrap();
     let settings = LayoutSettings {
         target_bytes: 96 << 10,
         max_open_bytes: 5 << 20,
@@ -362,7 +370,7 @@ fn a_thousand_columns_are_bounded() {
     const COLUMNS: usize = 1000;
     const MOST: usize = 8 << 20;
     let directory = tempfile::tempdir().unwrap();
-    let (spool, _) = Spool::open(directory.path(), true, &Tenants::default()).unwrap();
+    let (spool, _) = Spool::open(directory.path(), ALL, &Tenants::default()).unwrap();
     let key = |number: usize| format!("attribute.{number}");
     let promotion = |number| Promotion {
         attribute: key(number),

@@ -264,7 +264,10 @@ fn spool_in(exporter: &settings::ParquetExporter) -> PathBuf {
         Some(directory) => directory.clone(),
         // On the file system of the files, so that they need not be copied; readers look into the tables' directories.
         None if !exporter.path.as_os_str().is_empty() => exporter.path.join(".spool"),
-        None => std::env::temp_dir().join("sluice-spool"),
+        // Any gateway of this machine may have files there.
+        None => std::env::temp_dir()
+            .join("sluice-spool")
+            .join(target(exporter).digits()),
     }
 }
 
@@ -322,6 +325,43 @@ mod tests {
             };
             assert_eq!(found, expected, "{pipelines:?}");
         }
+    }
+
+    /// Scenario: exporters to buckets, that differ in what they write and in where; and to a directory.
+    /// Guarantees: in the system's directory for temporary files none finds what another one left for another bucket; one that goes to the
+    /// same place does. The directory's spool is in it.
+    #[test]
+    fn what_was_left_for_a_bucket_goes_to_no_other() {
+        let spool = |exporter: &str| {
+            let yaml = format!(
+                "receivers: {{otlp: {{protocols: {{http: }}}}}}\n\
+                 exporters: {{parquet: {{{exporter}}}}}\n\
+                 service: {{pipelines: {{logs: {{receivers: [otlp], exporters: [parquet]}}}}}}\n"
+            );
+            let document = Loader::new().text("test.yaml", yaml).load().unwrap();
+            let settings = Settings::from_document(&document).unwrap();
+            let Some(settings::Exporter::Parquet(exporter)) = settings.exporters.into_values().next() else {
+                panic!("a parquet exporter")
+            };
+            spool_in(&exporter)
+        };
+        let one = spool("s3uploader: {s3_bucket: a, s3_prefix: x}");
+        assert!(one.starts_with(std::env::temp_dir()));
+        assert_eq!(
+            one,
+            spool("s3uploader: {s3_bucket: a, s3_prefix: x}, max_age: 5s, partition_by: day")
+        );
+        for other in [
+            "s3uploader: {s3_bucket: b, s3_prefix: x}",
+            "s3uploader: {s3_bucket: a, s3_prefix: y}",
+            "s3uploader: {s3_bucket: a, s3_prefix: x, endpoint: \"http://127.0.0.1:1\"}",
+            "gcs: {bucket: a, prefix: x}",
+            "azure: {account: a, container: a, prefix: x}",
+            "azure: {account: b, container: a, prefix: x}",
+        ] {
+            assert_ne!(one, spool(other), "{other}");
+        }
+        assert_eq!(spool("path: /tables"), PathBuf::from("/tables/.spool"));
     }
 
     /// Scenario: `limit_mib: 256` with one exporter of tables, and with one that is to take more than there is.

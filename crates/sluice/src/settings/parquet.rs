@@ -318,15 +318,36 @@ fn check_files(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
 }
 
 fn check_promoted(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
+    // Most engines take names that differ in case for the same.
+    let directories = [
+        ("tenant", exporter.tenant_prefix),
+        ("dt", exporter.partition_by != PartitionBy::None),
+        ("hour", exporter.partition_by == PartitionBy::Hour),
+    ];
     let mut names: Vec<String> = Vec::new();
     for promote in &exporter.promote {
         let name = promote.column_name();
         if promote.attribute.is_empty() || name.is_empty() {
             scope.error(&["promote"], "every entry needs attribute: KEY");
-        } else if names.contains(&name) {
+        } else if let Some(other) = names.iter().find(|other| other.eq_ignore_ascii_case(&name)) {
+            let both = match *other == name {
+                true => format!("two columns are called {name}"),
+                false => format!("{other} and {name} are one name to most engines"),
+            };
             scope.error(
                 &["promote"],
-                format!("two columns are called {name}; give one of them another name with column: NAME"),
+                format!("{both}; give one of them another name with column: NAME"),
+            );
+        } else if directories
+            .iter()
+            .any(|(directory, is_there)| *is_there && directory.eq_ignore_ascii_case(&name))
+        {
+            scope.error(
+                &["promote"],
+                format!(
+                    "engines read the column {name} from the names of directories, in the place of this one; give it another name with \
+                     column: NAME"
+                ),
             );
         }
         names.push(name);
@@ -334,15 +355,17 @@ fn check_promoted(exporter: &ParquetExporter, scope: &mut Scope<'_>) {
     #[cfg(feature = "parquet")]
     for table in sluice_parquet::Table::ALL {
         let schema = table.schema(&sluice_parquet::FileSettings::default());
-        if let Some(name) = names.iter().find(|name| schema.field_with_name(name).is_ok()) {
-            scope.error(
-                &["promote"],
-                format!(
-                    "{name} is a column of the table {} already; give the promoted one another name with column: NAME",
-                    table.name()
-                ),
-            );
-            return;
+        for field in schema.fields() {
+            if let Some(name) = names.iter().find(|name| name.eq_ignore_ascii_case(field.name())) {
+                scope.error(
+                    &["promote"],
+                    format!(
+                        "{name} is a column of the table {} already; give the promoted one another name with column: NAME",
+                        table.name()
+                    ),
+                );
+                return;
+            }
         }
     }
 }

@@ -154,7 +154,12 @@ impl Bounds {
             Self::Int(least, greatest) => {
                 Statistics::int32(Some(*least), Some(*greatest), None, nulls, false)
             }
-            Self::Double(least, greatest) => doubles(Some((*least, *greatest)), nulls, nans),
+            // Beside NaN none: they are not the bounds of every value, and DataFusion 55 takes a column whose bounds are one number for that
+            // number everywhere. Those of pages are there.
+            Self::Double(least, greatest) => {
+                let has_nans = nans.is_some_and(|nans| nans > 0);
+                doubles((!has_nans).then_some((*least, *greatest)), nulls, nans)
+            }
             Self::Bool(least, greatest) => {
                 Statistics::boolean(Some(*least), Some(*greatest), None, nulls, false)
             }
@@ -285,6 +290,17 @@ mod tests {
                 assert!(max >= greatest);
                 assert_eq!(said.max_is_exact(), max == greatest, "{one} {other}");
             }
+        }
+    }
+
+    /// Scenario: a chunk of one number, without and with NaN beside it.
+    /// Guarantees: it has bounds only where they are those of every value.
+    #[test]
+    fn chunks_with_nan_have_no_bounds() {
+        for (nans, are_there) in [(0, true), (1, false)] {
+            let said = Bounds::Double(5.0, 5.0).statistics(0, Some(nans));
+            assert_eq!(said.min_bytes_opt().is_some(), are_there);
+            assert_eq!(said.max_bytes_opt().is_some(), are_there);
         }
     }
 
