@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use crate::error::{Addresses, chain};
@@ -94,45 +95,44 @@ impl Connector {
     /// A new connection, within the connect timeout.
     pub(crate) async fn connect(&self) -> Result<Io, SendError> {
         let timeout = self.settings.connect_timeout;
-        match tokio::time::timeout(timeout, self.connect_untimed()).await {
-            Ok(connected) => connected,
-            Err(_) => {
-                self.rotation.doubt();
-                Err(SendError::Connect {
-                    host: self.destination.host_and_port(),
-                    addresses: Addresses(Vec::new()),
-                    reason: format!("not connected within {timeout:?}"),
-                })
-            }
-        }
-    }
-
-    async fn connect_untimed(&self) -> Result<Io, SendError> {
+        let until = Instant::now() + timeout;
         let Destination { host, port, .. } = &self.destination;
-        let addresses = self
-            .rotation
-            .next(&*self.settings.resolver, host, *port)
-            .await
-            .map_err(|e| SendError::Resolve {
-                host: host.clone(),
-                reason: e.to_string(),
-            })?;
-        let tcp = match first_to_connect(&addresses).await {
-            Ok(tcp) => tcp,
-            Err(error) => {
-                self.rotation.doubt();
-                return Err(SendError::Connect {
-                    host: self.destination.host_and_port(),
-                    addresses: Addresses(addresses),
-                    reason: error.to_string(),
-                });
-            }
+        let resolved = timeout_at(until, self.rotation.next(&*self.settings.resolver, host, *port));
+        let addresses = match resolved.await {
+            Ok(resolved) => resolved.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {timeout:?}")),
         };
+        let addresses = addresses.map_err(|reason| SendError::Resolve {
+            host: host.clone(),
+            reason,
+        })?;
+        let connected = match timeout_at(until, first_to_connect(&addresses)).await {
+            Ok(connected) => connected.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("not connected within {timeout:?}")),
+        };
+        let tcp = connected.map_err(|reason| {
+            self.rotation.doubt();
+            SendError::Connect {
+                host: self.destination.host_and_port(),
+                addresses: Addresses(addresses),
+                reason,
+            }
+        })?;
         self.prepare(&tcp);
-        match &self.tls {
-            None => Ok(Io::Plain(tcp)),
-            Some(tls) => self.handshake(tls.clone(), tcp).await,
-        }
+        let Some(tls) = &self.tls else {
+            return Ok(Io::Plain(tcp));
+        };
+        timeout_at(until, self.handshake(tls.clone(), tcp))
+            .await
+            .unwrap_or_else(|_| {
+                self.rotation.doubt();
+                Err(SendError::Tls {
+                    host: self.destination.host_and_port(),
+                    reason: format!(
+                        "it took the connection and has not answered within {timeout:?}; does it speak TLS?"
+                    ),
+                })
+            })
     }
 
     fn prepare(&self, tcp: &TcpStream) {

@@ -72,7 +72,7 @@ pub(crate) use queue::Pending;
 use queue::Queue;
 use reader::{CursorReader, Reader, Source};
 pub use record::Refusal;
-pub use recovery::Recovered;
+pub use recovery::{GivenUp, Recovered};
 pub use repair::{Repaired, repair};
 pub(crate) use spill::{Place, Spill};
 use writer::{Trouble, Writer};

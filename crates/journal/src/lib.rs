@@ -32,7 +32,7 @@ pub use clock::{Clock, SystemClock};
 pub use confirm::{Confirm, Confirmed};
 pub use cursor::{Cursor, Entry};
 pub use disk::{
-    Again, DEAD_LETTER_BYTES, DeadLetters, DiskReport, DiskSettings, Durability, InspectedCursor,
+    Again, DEAD_LETTER_BYTES, DeadLetters, DiskReport, DiskSettings, Durability, GivenUp, InspectedCursor,
     InspectedSegment, Inspection, NotInOrder, NotPersisted, OpenError, Recovered, Refusal, Repaired,
     SEGMENT_BYTES, Stored, SyncPolicy, Which, directory_of, escape, export, inspect, journals, repair,
 };

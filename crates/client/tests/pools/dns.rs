@@ -160,3 +160,21 @@ async fn a_silent_address_ends_at_the_connect_timeout() {
         before.elapsed()
     );
 }
+
+/// Scenario: what listens at the address of an `https` endpoint takes the connection and says nothing, as what waits for plain requests does.
+/// Guarantees: the connect time-out ends it, and says that it was TLS that had no answer.
+#[tokio::test(start_paused = true)]
+async fn who_does_not_speak_tls_is_told_apart_from_who_is_not_there() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let client = client(&format!("https://{address}"), Protocol::Http1);
+    let error = post_within(&client, "x", Duration::from_secs(60))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, SendError::Tls { .. }), "{error:?}");
+    let told = error.to_string();
+    assert!(
+        told.contains(&address.to_string()) && told.contains("does it speak TLS?"),
+        "{told}"
+    );
+}

@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use sluice_payload::Tenants;
 
-use super::lost::{Missing, between};
+use super::inspect::unescape;
+use super::lost::{Missing, between, unsettled};
 use super::position::{Position, PositionFile};
 use super::reader::{Source, cost};
 use super::record::{self, Header};
@@ -38,11 +39,20 @@ pub struct Recovered {
     /// Records that are not there any more, once for each exporter that had not settled them.
     pub lost: u64,
     /// Exporters that are not in the configuration any more, whose backlog was given up.
-    pub released: Vec<String>,
+    pub released: Vec<GivenUp>,
     /// Exporters whose position could not be read, and which begin with the oldest record.
     pub lost_positions: Vec<String>,
     /// Exporters that are new, and begin with what comes next.
     pub added: Vec<String>,
+}
+
+/// The backlog of an exporter that is not in the configuration any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Its id.
+    pub exporter: String,
+    /// Requests that it had not settled; all that are there, where its position cannot be read.
+    pub requests: u64,
 }
 
 /// What a segment is found to hold.
@@ -97,7 +107,7 @@ pub(crate) fn recover(
         next: found.highest + 1,
         last: found.last,
     };
-    release(source, state, &mut report).map_err(failed)?;
+    report.released = release(source, state, &found.segments).map_err(failed)?;
 
     let at_end = Position {
         floor: numbers.next,
@@ -224,21 +234,32 @@ pub(crate) fn cursor_name(exporter: &str) -> String {
 }
 
 /// Gives up the claims of exporters that are gone.
-fn release(source: &Source, state: &State, report: &mut Recovered) -> io::Result<()> {
+fn release(source: &Source, state: &State, segments: &BTreeMap<u64, Segment>) -> io::Result<Vec<GivenUp>> {
     let known: Vec<String> = (0..state.cursor_count())
         .map(|index| cursor_name(state.exporter(index)))
         .collect();
+    let mut given_up = Vec::new();
     let names = source.filesystem.list(&source.directory)?;
     for name in names.iter().filter_map(|name| name.to_str()) {
         let Some(exporter) = name.strip_suffix(CURSOR_SUFFIX) else {
             continue;
         };
-        if !known.iter().any(|known| known == name) {
-            source.filesystem.remove(&source.directory.join(name))?;
-            report.released.push(exporter.to_owned());
+        if known.iter().any(|known| known == name) {
+            continue;
         }
+        let (exporter, path) = (unescape(exporter), source.directory.join(name));
+        let (_, position) = PositionFile::open(&*source.filesystem, &path, &exporter)?.unzip();
+        let position = position.flatten().unwrap_or_default();
+        // Behind the number of the segment itself.
+        let numbers = |segment: &&Segment| segment.id.first + 1..segment.contents.last + 1;
+        let requests = (segments.values())
+            .filter(|segment| !segment.contents.is_empty())
+            .map(|segment| unsettled(&numbers(&segment), &position))
+            .sum();
+        source.filesystem.remove(&path)?;
+        given_up.push(GivenUp { exporter, requests });
     }
-    Ok(())
+    Ok(given_up)
 }
 
 /// A segment that is there.

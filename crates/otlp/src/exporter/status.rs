@@ -63,6 +63,12 @@ pub(crate) fn delivered(format: BodyFormat, body: &[u8], items: u64) -> Verdict 
     let partial = match format {
         BodyFormat::Protobuf => protobuf::partial_success(body).map_err(|e| e.to_string()),
         BodyFormat::Json => json::partial_success(body),
+        BodyFormat::Other if is_page(body) => {
+            return Verdict::EndpointFault {
+                reason: "it answers with success and a web page, which no OTLP destination does; correct the endpoint"
+                    .to_owned(),
+            };
+        }
         // A plain "OK" of some gateway before the destination.
         BodyFormat::Other => Ok(PartialSuccess::default()),
     };
@@ -76,6 +82,12 @@ pub(crate) fn delivered(format: BodyFormat, body: &[u8], items: u64) -> Verdict 
         }
         Err(error) => warned(format!("delivered, but the answer cannot be read: {error}")),
     }
+}
+
+/// Markup: what a web server or a login page says in the place of a destination.
+fn is_page(body: &[u8]) -> bool {
+    let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
+    body.trim_ascii_start().starts_with(b"<")
 }
 
 /// Delivered, with something the operator may want to know.
@@ -204,6 +216,31 @@ mod json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Scenario: the endpoint is wrong, and a web server or a login page answers 200 with a page; or a
+    /// gateway answers with a few words, or with nothing, under the same type.
+    /// Guarantees: a page is no receipt: the backlog is held. Words and nothing are one.
+    #[test]
+    fn a_web_page_is_no_receipt() {
+        for page in [
+            "<html><body>Welcome</body></html>",
+            "\u{feff}\r\n <!DOCTYPE html>",
+            "<!-- x -->",
+        ] {
+            let verdict = delivered(BodyFormat::Other, page.as_bytes(), 1);
+            assert!(
+                matches!(&verdict, Verdict::EndpointFault { reason } if reason.contains("correct the endpoint")),
+                "{page}: {verdict:?}"
+            );
+        }
+        for receipt in ["", "OK", "1 < 2"] {
+            let verdict = delivered(BodyFormat::Other, receipt.as_bytes(), 1);
+            assert!(
+                matches!(verdict, Verdict::Delivered { .. }),
+                "{receipt}: {verdict:?}"
+            );
+        }
+    }
 
     /// Scenario: partial successes in JSON as different writers spell them.
     /// Guarantees: count (string or number) and message are read; the count never exceeds the batch.

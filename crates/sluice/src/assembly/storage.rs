@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sluice_journal::{Cursor, CursorSpec, DeadLetters, DiskSettings, Journal, Recovered, SyncPolicy};
+use sluice_journal::{
+    Cursor, CursorSpec, DeadLetters, DiskSettings, GivenUp, Journal, Recovered, SyncPolicy,
+};
 use sluice_payload::{Encoding, Tenants};
 
 use crate::settings::{ComponentId, Exporter, Extension, FileStorage, Pipeline, Settings};
@@ -136,12 +138,21 @@ fn tell(pipeline: &str, recovered: &Recovered) {
             "the journal is damaged; what could not be read is lost, everything else is delivered. Check the disk"
         );
     }
-    for exporter in &recovered.released {
-        tracing::warn!(
-            pipeline,
-            exporter,
-            "this exporter is not in the pipeline any more; what waited for it in the journal is given up"
-        );
+    for GivenUp { exporter, requests } in &recovered.released {
+        if *requests > 0 {
+            tracing::warn!(
+                pipeline,
+                exporter,
+                requests,
+                "this exporter is not in the pipeline any more; what waited for it in the journal is given up"
+            );
+        } else {
+            tracing::info!(
+                pipeline,
+                exporter,
+                "this exporter is not in the pipeline any more; nothing waited for it"
+            );
+        }
     }
     for exporter in &recovered.lost_positions {
         tracing::warn!(

@@ -136,3 +136,21 @@ fn what_one_has_settled_and_the_other_has_not_is_not_read_at_start() {
         .collect();
     assert_eq!(dropped, [0, 1]);
 }
+
+/// Scenario: one exporter has settled all but a request, another one nothing; a third one is configured in the place of both. Then a start more.
+/// Guarantees: what each of the two had not settled is given up and said once, by its id and its number of requests.
+#[test]
+fn what_is_given_up_of_exporters_that_are_gone_is_counted() {
+    let disk = SimulatedDisk::default();
+    with_one_stuck(&disk, &["otlphttp/a", "b"]);
+    let (journal, recovered) = open(&disk, &["c"]);
+    let mut given_up: Vec<_> = (recovered.released.iter())
+        .map(|one| (&*one.exporter, one.requests))
+        .collect();
+    given_up.sort();
+    assert_eq!(given_up, [("b", PAYLOADS), ("otlphttp/a", 1)]);
+    drop(journal);
+    disk.kill();
+    let (_, recovered) = open(&disk, &["c"]);
+    assert_eq!(recovered.released, []);
+}
