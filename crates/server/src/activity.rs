@@ -2,12 +2,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::discard::DRAIN_TIME;
@@ -29,6 +30,32 @@ pub(crate) struct Activity {
     refused: AtomicBool,
     /// Whoever shuts the socket down only gives it back.
     kept_open: AtomicBool,
+    /// Bytes read of a request head that is not complete yet, over HTTP/1.1.
+    head_bytes: AtomicUsize,
+    /// That head has one of the places for long ones.
+    has_place: AtomicBool,
+}
+
+/// The longest request head over HTTP/1.1. A hundredth of it is usual; nginx takes 32 KiB, Envoy 60.
+const HEAD_BYTES: usize = 64 << 10;
+
+/// A head longer than this needs one of [`LONG_HEADS`] until it is complete: heads come before any budget, and each that is never finished would keep a
+/// buffer that grows with it. As much as hyper's first buffer has, which is there anyway.
+const SHORT_HEAD_BYTES: usize = 8 << 10;
+
+/// Long heads that come at once, of all connections: with buffers that double, 8 MiB.
+pub(crate) const MOST_LONG_HEADS: usize = 64;
+const _: () = assert!(MOST_LONG_HEADS * 2 * HEAD_BYTES <= 8 << 20);
+
+static LONG_HEADS: Semaphore = Semaphore::const_new(MOST_LONG_HEADS);
+
+/// Why a head is not read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HeadRefusal {
+    #[error("a request head is longer than {HEAD_BYTES} bytes")]
+    TooLong,
+    #[error("{MOST_LONG_HEADS} request heads of more than {SHORT_HEAD_BYTES} bytes come already")]
+    TooMany,
 }
 
 /// An h1 connection without requests is parked after this: long enough that one in steady use is not, short enough that most
@@ -65,7 +92,33 @@ impl Activity {
             unflushed: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             kept_open: AtomicBool::new(false),
+            head_bytes: AtomicUsize::new(0),
+            has_place: AtomicBool::new(false),
         })
+    }
+
+    /// Whether more may be read of a head that is not complete.
+    fn may_read_on(&self) -> Result<(), HeadRefusal> {
+        let bytes = self.head_bytes.load(Ordering::Relaxed);
+        if bytes >= HEAD_BYTES {
+            return Err(HeadRefusal::TooLong);
+        }
+        if bytes >= SHORT_HEAD_BYTES && !self.has_place.load(Ordering::Relaxed) {
+            LONG_HEADS
+                .try_acquire()
+                .map_err(|_| HeadRefusal::TooMany)?
+                .forget();
+            self.has_place.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The head is complete, or the connection over.
+    fn end_head(&self) {
+        self.head_bytes.store(0, Ordering::Relaxed);
+        if self.has_place.swap(false, Ordering::Relaxed) {
+            LONG_HEADS.add_permits(1);
+        }
     }
 
     /// From here on shutting the socket down does nothing, or something again.
@@ -84,6 +137,7 @@ impl Activity {
 
     pub fn begin_request(self: &Arc<Self>, h2: bool) -> InRequest {
         self.requests.fetch_add(1, Ordering::AcqRel);
+        self.end_head();
         if !self.seen_request.swap(true, Ordering::Relaxed) {
             self.h2.store(h2, Ordering::Relaxed);
         }
@@ -91,17 +145,21 @@ impl Activity {
         InRequest(self.clone())
     }
 
-    fn read_some(&self) {
-        if self.first_byte.load(Ordering::Relaxed) != NONE || self.requests.load(Ordering::Relaxed) > 0 {
+    fn read_some(&self, bytes: usize) {
+        if self.requests.load(Ordering::Relaxed) > 0 {
             return;
         }
-        let now = self.millis();
-        // What comes behind the answer of a refused request is its body for as long as that is read, and no head that is never finished.
-        let is_body = self.refused.load(Ordering::Relaxed)
-            && now < self.idle_since.load(Ordering::Relaxed) + DRAIN_TIME.as_millis() as u64;
-        if !is_body {
+        if self.first_byte.load(Ordering::Relaxed) == NONE {
+            let now = self.millis();
+            // What comes behind the answer of a refused request is its body for as long as that is read, and no head that is never finished.
+            let is_body = self.refused.load(Ordering::Relaxed)
+                && now < self.idle_since.load(Ordering::Relaxed) + DRAIN_TIME.as_millis() as u64;
+            if is_body {
+                return;
+            }
             self.first_byte.store(now, Ordering::Relaxed);
         }
+        self.head_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// An h2 connection that has served a request sends control frames when it likes: only its
@@ -144,6 +202,12 @@ impl Activity {
     }
 }
 
+impl Drop for Activity {
+    fn drop(&mut self) {
+        self.end_head();
+    }
+}
+
 /// While it lives, the connection serves a request.
 #[derive(Debug)]
 pub(crate) struct InRequest(Arc<Activity>);
@@ -171,6 +235,9 @@ pub(crate) struct Watched<T> {
     activity: Arc<Activity>,
     /// Read, and to be read again.
     ahead: Bytes,
+    /// Why nothing more is read, where a head has become too long.
+    refusal: Option<HeadRefusal>,
+    limits_heads: bool,
 }
 
 impl<T> Watched<T> {
@@ -179,7 +246,20 @@ impl<T> Watched<T> {
             inner,
             activity,
             ahead: Bytes::new(),
+            refusal: None,
+            limits_heads: true,
         }
+    }
+
+    /// From here on whatever comes is read: h2 has limits of its own, and what is thrown away needs none.
+    pub fn read_all(&mut self) {
+        self.limits_heads = false;
+        self.activity.end_head();
+    }
+
+    /// Why nothing more was read.
+    pub fn refusal(&self) -> Option<HeadRefusal> {
+        self.refusal
     }
 
     /// What was read and not taken.
@@ -189,8 +269,9 @@ impl<T> Watched<T> {
 
     /// Gives back what was taken last.
     pub fn put_back(&mut self, bytes: &[u8]) {
+        self.activity.end_head();
         if !bytes.is_empty() {
-            self.activity.read_some();
+            self.activity.read_some(0);
         }
         // A copy: these are a slice of a connection's buffer.
         self.ahead = [bytes, &self.ahead].concat().into();
@@ -205,7 +286,8 @@ impl<T: AsyncRead + Unpin> Watched<T> {
         let most = most.min(space.len());
         let read = self.inner.read(&mut space[..most]).await?;
         if read > 0 {
-            self.activity.read_some();
+            // They are counted when they are taken.
+            self.activity.read_some(0);
             self.ahead = [&self.ahead, &space[..read]].concat().into();
         }
         Ok(read)
@@ -219,6 +301,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         let this = self.get_mut();
+        if this.limits_heads
+            && let Err(refusal) = this.activity.may_read_on()
+        {
+            this.refusal = Some(refusal);
+            return Poll::Ready(Err(std::io::Error::other(refusal)));
+        }
         let before = buf.filled().len();
         if !this.ahead.is_empty() {
             let ahead = this.ahead.split_to(this.ahead.len().min(buf.remaining()));
@@ -234,8 +322,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         } else if buf.remaining() > 0 {
             poll = Pin::new(&mut this.inner).poll_read(cx, buf);
         }
-        if buf.filled().len() > before + replayed {
-            this.activity.read_some();
+        let came = buf.filled().len() - before;
+        if came > 0 {
+            this.activity.read_some(came);
         }
         // What else there is to say, the next read says again.
         match replayed {
@@ -315,7 +404,7 @@ mod tests {
                 Judgement::Fine(_)
             ));
             drop(request);
-            activity.read_some();
+            activity.read_some(1);
             wait(10).await;
             let judgement = activity.judge(Instant::now(), HEAD, Some(IDLE));
             assert_eq!(judgement == Judgement::SlowHead, !h2, "{judgement:?}");

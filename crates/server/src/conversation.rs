@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::activity::{Activity, Judgement, PARK_AFTER, Watched};
+use crate::activity::{Activity, HeadRefusal, Judgement, PARK_AFTER, Watched};
 use crate::connection::{ConnectionSettings, Peer, Serve};
 use crate::inline::Inline;
 use crate::reply::ReplyBody;
@@ -138,6 +138,7 @@ pub(crate) async fn converse<IO, S>(
         return;
     };
     if is_h2 {
+        socket.read_all();
         let streams = Streams::default();
         let connection =
             Box::pin(h2(settings, streams.clone()).serve_connection(TokioIo::new(socket), service));
@@ -149,6 +150,11 @@ pub(crate) async fn converse<IO, S>(
     loop {
         let mut connection = Box::new(h1.serve_connection(TokioIo::new(socket), service.clone()));
         if conversation.attend(Pin::new(&mut *connection)).await == End::Closed {
+            let socket = connection.into_parts().io.into_inner();
+            if let Some(refusal) = socket.refusal() {
+                // On the heap: it would be there for as long as the connection.
+                Box::pin(refuse_head(socket, refusal)).await;
+            }
             return;
         }
         socket = take_back(*connection);
@@ -158,6 +164,27 @@ pub(crate) async fn converse<IO, S>(
             return;
         }
     }
+}
+
+/// Answers a head that was not read to its end: hyper does so only for one that fills its buffer.
+async fn refuse_head<IO: AsyncRead + AsyncWrite + Unpin>(mut socket: Watched<IO>, refusal: HeadRefusal) {
+    let (status, hint) = match refusal {
+        HeadRefusal::TooLong => ("431 Request Header Fields Too Large", ""),
+        HeadRefusal::TooMany => ("503 Service Unavailable", "retry-after: 1\r\n"),
+    };
+    let text = refusal.to_string();
+    let answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n{hint}connection: close\r\n\r\n{text}",
+        text.len()
+    );
+    socket.read_all();
+    // What still comes is read, or the client gets a reset instead of the answer.
+    let told = async {
+        socket.write_all(answer.as_bytes()).await?;
+        socket.shutdown().await?;
+        tokio::io::copy(&mut socket, &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, told).await;
 }
 
 /// The socket of a connection that has ended, with what was read and not taken; the connection's buffer goes with this call.

@@ -6,7 +6,7 @@
 use std::io::Write;
 
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -131,6 +131,19 @@ impl FileSettings {
             ]));
         for name in UNIQUE {
             properties = properties.set_column_dictionary_enabled(column(name), false);
+        }
+        if !self.sort_by.is_empty() {
+            // `ArrowWriter` leaves NaN out of the bounds of a chunk, and DataFusion 55 takes a column whose bounds are one number for that number
+            // everywhere. Our own pages have no bounds beside NaN; here none of this type has any.
+            let schema = table.schema(self);
+            for field in schema
+                .fields()
+                .iter()
+                .filter(|field| *field.data_type() == DataType::Float64)
+            {
+                properties =
+                    properties.set_column_statistics_enabled(column(field.name()), EnabledStatistics::None);
+            }
         }
         for name in FILTERED {
             properties = properties

@@ -336,3 +336,59 @@ async fn bodies_that_cross_their_refusals_do_not_end_the_connection() {
         }
     }
 }
+
+/// All that a client reads until the connection is closed.
+async fn everything(client: &mut Client) -> String {
+    let mut text = String::new();
+    client.io.read_to_string(&mut text).await.unwrap();
+    text
+}
+
+/// Scenario: heads of 60,000 bytes in three pieces, one behind the other; one that goes on beyond 64 KiB. Then as many begun and not finished as may come at once, one
+/// more, and a short one; then one of the first ends.
+/// Guarantees: long heads are served as far as they may be, and hold no place when they are complete; one that is too long is told so, however much comes behind; more at once
+/// are told to come back, with a hint; short ones are served beside them.
+#[tokio::test(start_paused = true)]
+async fn long_heads_are_bounded() {
+    let begun = |bytes: usize| format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}", "y".repeat(bytes));
+    let mut client = Client::connect(ConnectionSettings::default());
+    for number in 1..=2 {
+        client.send(&begun(20_000)).await;
+        for piece in ["y".repeat(20_000), format!("{}\r\n\r\n", "y".repeat(20_000))] {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            client.send(&piece).await;
+        }
+        assert_eq!(client.answer().await, ("200".into(), number.to_string()));
+    }
+    client.send(&begun(300_000)).await;
+    let told = everything(&mut client).await;
+    assert!(
+        told.starts_with("HTTP/1.1 431 ") && told.ends_with("longer than 65536 bytes"),
+        "{told}"
+    );
+
+    let mut many = Vec::new();
+    for _ in 0..crate::activity::MOST_LONG_HEADS {
+        let mut client = Client::connect(ConnectionSettings::default());
+        client.send(&begun(10_000)).await;
+        many.push(client);
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut one_more = Client::connect(ConnectionSettings::default());
+    one_more.send(&begun(10_000)).await;
+    let told = everything(&mut one_more).await;
+    assert!(
+        told.starts_with("HTTP/1.1 503 ") && told.contains("\r\nretry-after: 1\r\n"),
+        "{told}"
+    );
+    let mut short = Client::connect(ConnectionSettings::default());
+    short.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!(short.answer().await.0, "200");
+
+    let ended = many.pop().unwrap();
+    drop(ended.io);
+    ended.serving.await.unwrap();
+    let mut next = Client::connect(ConnectionSettings::default());
+    next.send(&format!("{}\r\n\r\n", begun(10_000))).await;
+    assert_eq!(next.answer().await.0, "200");
+}

@@ -8,6 +8,7 @@ use opentelemetry_proto::tonic::common::v1::AnyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::basic::Type;
 use parquet::file::metadata::ParquetMetaData;
 use sluice_loadgen::{Generator, Signal, Spec};
 
@@ -143,4 +144,26 @@ fn wide_rows_make_smaller_row_groups() {
     assert!((WAITING_BYTES / 2..2 * WAITING_BYTES).contains(&most), "{most}");
     let (groups, _) = row_groups(encoder.finish().unwrap().0);
     assert!(groups.len() >= 2, "{}", groups.len());
+}
+
+/// Scenario: numbers, with NaN among them or not, in sorted files.
+/// Guarantees: columns of doubles have no bounds; others do.
+#[test]
+fn doubles_have_no_bounds() {
+    let requests = requests(Signal::Metrics, 5);
+    let (_, metadata) = row_groups(encode(Table::MetricsNumber, &sorted(), &requests));
+    let (mut doubles, mut others) = (0, 0);
+    for column in metadata.row_group(0).columns() {
+        let has_bounds = column
+            .statistics()
+            .is_some_and(|said| said.min_bytes_opt().is_some());
+        match column.column_type() {
+            Type::DOUBLE if column.column_path().parts().len() == 1 => {
+                assert!(!has_bounds, "{}", column.column_path());
+                doubles += 1;
+            }
+            _ => others += usize::from(has_bounds),
+        }
+    }
+    assert!(doubles > 0 && others > 0, "{doubles} {others}");
 }
