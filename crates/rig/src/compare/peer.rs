@@ -359,7 +359,13 @@ mod tests {
     #[test]
     fn commands_are_complete() {
         const OTLP: &[&str] = &["http-none", "http-zstd", "grpc-zstd"];
-        const OTLP_ON_DISK: &[&str] = &["http-none", "http-zstd", "http-zstd-disk", "grpc-zstd"];
+        const OTLP_AND_SNAPPY: &[&str] = &[
+            "http-none",
+            "http-zstd",
+            "http-zstd-disk",
+            "grpc-zstd",
+            "remote-write-snappy",
+        ];
         const HTTP: &[&str] = &["http-none", "http-zstd"];
         const OTLP_AND_REMOTE_WRITE: &[&str] = &[
             "http-none",
@@ -372,7 +378,7 @@ mod tests {
         ];
         const REMOTE_WRITE: &[&str] = &["remote-write-snappy", "remote-write-zstd", "through-snappy"];
         let does = |name: &str| match name {
-            "collector" => (OTLP_ON_DISK, &Signal::ALL[..]),
+            "collector" => (OTLP_AND_SNAPPY, &Signal::ALL[..]),
             "sluice" => (OTLP_AND_REMOTE_WRITE, &Signal::ALL[..]),
             "rotel" => (OTLP, &Signal::ALL[..]),
             "metrics-governor" => (HTTP, &[Signal::Metrics][..]),
