@@ -116,7 +116,8 @@ impl Activity {
     /// The head is complete, or the connection over.
     fn end_head(&self) {
         self.head_bytes.store(0, Ordering::Relaxed);
-        if self.has_place.swap(false, Ordering::Relaxed) {
+        // Looked at first: hardly any head has one, and an exchange costs each request more than a look.
+        if self.has_place.load(Ordering::Relaxed) && self.has_place.swap(false, Ordering::Relaxed) {
             LONG_HEADS.add_permits(1);
         }
     }
