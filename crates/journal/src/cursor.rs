@@ -90,6 +90,11 @@ impl Cursor {
         }
     }
 
+    /// Waits until the journal is closed.
+    pub async fn closed(&self) {
+        self.shared.closed().await;
+    }
+
     /// Hands out this many bytes before some are settled, rather than what is right for a reader that keeps payloads until
     /// then. Only a journal on disk asks; one in memory keeps them anyway.
     pub fn hand_out_up_to(&self, bytes: u64) {

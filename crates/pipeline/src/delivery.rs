@@ -19,7 +19,8 @@
 //! A dead letter is kept where there is a place for them, and dropped otherwise; both are counted and logged.
 //!
 //! A queue on disk that is closed is for the next process: requests under way may finish within [`LEAVING_GRACE`], nothing is
-//! begun or tried again.
+//! begun or tried again. One in memory is sent until the stop's deadline; but what is held, and was refused when it was probed as well, is left
+//! at once: a stop is not the moment at which that is mended.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -269,12 +270,25 @@ async fn unless_panicking<T>(work: impl Future<Output = T>) -> Option<T> {
 }
 
 impl Delivery {
-    /// What `wait` comes to, or `None` when the queue is left on disk for the next process.
+    /// What `wait` comes to, or `None` when the queue is left on disk for the next process, or in memory because there is no hope for it.
     async fn unless_left<T>(&self, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.cursor.kept_for_later() => None,
+            () = self.closed_without_hope() => None,
             value = wait => Some(value),
+        }
+    }
+
+    /// Waits until the queue is closed and its destination is to be mended by somebody.
+    async fn closed_without_hope(&self) {
+        self.cursor.closed().await;
+        loop {
+            let changed = self.gate_changed.notified();
+            if self.gate.lock().is_hopeless() {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -433,12 +447,17 @@ impl Delivery {
                         return self.refused(&tracked, &reason).await;
                     }
                     search.line.refused();
-                    self.hold(probe, &format!("most payloads are refused: {reason}"));
+                    self.hold(probe, false, &format!("most payloads are refused: {reason}"));
                 }
-                Verdict::EndpointFault { reason } | Verdict::Exhausted { reason } => {
+                Verdict::EndpointFault { reason } => {
                     self.note_failure(&mut tracked, &reason, None);
                     search.line.refused();
-                    self.hold(probe, &reason);
+                    self.hold(probe, true, &reason);
+                }
+                Verdict::Exhausted { reason } => {
+                    self.note_failure(&mut tracked, &reason, None);
+                    search.line.refused();
+                    self.hold(probe, false, &reason);
                 }
             }
         }
@@ -495,8 +514,8 @@ impl Delivery {
         self.window.lock().grew();
     }
 
-    fn hold(&self, probe: bool, reason: &str) {
-        let news = self.gate.lock().hold(Instant::now(), probe);
+    fn hold(&self, probe: bool, is_fault: bool, reason: &str) {
+        let news = self.gate.lock().hold(Instant::now(), probe, is_fault);
         self.gate_changed.notify_waiters();
         if news {
             self.metrics.held.set(1);

@@ -57,6 +57,8 @@ struct Held {
     interval: Duration,
     /// The probe that is given and has not ended.
     probing: Option<u64>,
+    /// What it said last is that somebody has to mend it: not that it has too much to do, nor something about payloads.
+    is_fault: bool,
     /// Who waits, and how ([`Line`]).
     line: BTreeSet<(bool, u64)>,
 }
@@ -123,19 +125,27 @@ impl Gate {
         self.held.is_some() || self.refusals.are_too_many()
     }
 
-    /// The destination is at fault: holds, or holds on for longer after a probe. True when it was open.
-    pub fn hold(&mut self, now: Instant, probe: bool) -> bool {
+    /// Somebody has to mend the destination: it refuses everything, and did so again when it was probed. Not while a probe is under way.
+    pub fn is_hopeless(&self) -> bool {
+        (self.held.as_ref())
+            .is_some_and(|held| held.is_fault && held.probing.is_none() && held.interval > FIRST_PROBE)
+    }
+
+    /// The destination refuses everything: holds, or holds on for longer after a probe. True when it was open. `is_fault`: somebody has to mend it.
+    pub fn hold(&mut self, now: Instant, probe: bool, is_fault: bool) -> bool {
         match &mut self.held {
             None => {
                 self.held = Some(Held {
                     probe_at: now + FIRST_PROBE,
                     interval: FIRST_PROBE,
                     probing: None,
+                    is_fault,
                     line: BTreeSet::new(),
                 });
                 true
             }
             Some(held) => {
+                held.is_fault = is_fault;
                 if probe {
                     held.interval = (held.interval * 2).min(MAX_PROBE_INTERVAL);
                     held.probe_at = now + held.interval;
@@ -173,7 +183,7 @@ mod tests {
         let mut now = Instant::now();
         let mut gate = Gate::new();
         assert_eq!(gate.pass_without_probe(), Some(Pass::Open));
-        gate.hold(now, false);
+        gate.hold(now, false, true);
         assert_eq!(gate.pass_without_probe(), None);
         let mut first = Line::default();
         first.refused();
@@ -190,14 +200,17 @@ mod tests {
         let start = Instant::now();
         let (mut gate, mut line) = (Gate::new(), Line::default());
         assert_eq!(gate.pass(start, &mut line), Pass::Open);
-        assert!(gate.hold(start, false));
-        assert!(!gate.hold(start, false), "a second fault in flight is no news");
+        assert!(gate.hold(start, false, true));
+        assert!(
+            !gate.hold(start, false, true),
+            "a second fault in flight is no news"
+        );
         assert_eq!(gate.pass(start, &mut line), Pass::Wait(start + FIRST_PROBE));
         let mut now = start + FIRST_PROBE;
         let mut last = FIRST_PROBE;
         for _ in 0..10 {
             assert_eq!(gate.pass(now, &mut line), Pass::Probe);
-            gate.hold(now, true);
+            gate.hold(now, true, true);
             let Pass::Wait(next) = gate.pass(now, &mut line) else {
                 panic!("held")
             };
@@ -220,7 +233,7 @@ mod tests {
     fn probes_go_round() {
         let mut now = Instant::now();
         let mut gate = Gate::new();
-        gate.hold(now, false);
+        gate.hold(now, false, true);
         let mut lines = [Line::default(), Line::default(), Line::default()];
         lines[..2].iter_mut().for_each(Line::refused);
         // They ask in this order, and again when the probe is due; it is refused.
@@ -235,7 +248,7 @@ mod tests {
                     probes.push(*one);
                 }
             }
-            gate.hold(now, true);
+            gate.hold(now, true, true);
             probes
         };
         assert_eq!(probe(&[0, 1]), [0]);
@@ -253,7 +266,7 @@ mod tests {
         let mut now = Instant::now();
         let mut gate = Gate::new();
         let (mut line, mut other) = (Line::default(), Line::default());
-        gate.hold(now, false);
+        gate.hold(now, false, true);
         gate.pass(now, &mut line);
         now += FIRST_PROBE;
         assert_eq!(gate.pass(now, &mut line), Pass::Probe);
@@ -264,11 +277,11 @@ mod tests {
         assert_eq!(gate.pass(now, &mut line), Pass::Probe);
         gate.accepted(1);
         assert_eq!(gate.pass(now, &mut line), Pass::Open);
-        gate.hold(now, false);
+        gate.hold(now, false, true);
         assert_eq!(gate.pass(now, &mut line), Pass::Wait(now + FIRST_PROBE));
         now += FIRST_PROBE;
         assert_eq!(gate.pass(now, &mut line), Pass::Probe);
-        gate.hold(now, true);
+        gate.hold(now, true, true);
         assert!(matches!(gate.pass(now, &mut line), Pass::Wait(_)), "it has ended");
     }
 }

@@ -120,8 +120,8 @@ async fn until_stopped(settings: &Settings, deadline: Duration) -> ExitCode {
     if stopped.left > 0 {
         tracing::error!(
             items = stopped.left,
-            "the shutdown deadline passed with items undelivered; they are lost (give --shutdown-timeout more time, or \
-             mend the destination first)"
+            "stopped with items undelivered; they are lost: the shutdown deadline passed (--shutdown-timeout), or their destination \
+             refuses everything; a queue on disk (sending_queue.storage) keeps them for the next start"
         );
         return ExitCode::FAILURE;
     }

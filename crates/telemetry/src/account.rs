@@ -15,7 +15,7 @@ pub enum DropReason {
     RetryExhausted,
     /// The queue was full and its `on_full` is `drop_oldest`.
     QueueFull,
-    /// Still queued when the shutdown deadline passed.
+    /// Still queued in memory at the stop: the deadline passed, or the destination refuses everything.
     Shutdown,
     /// It was in a journal on disk and could not be read from there.
     Damaged,

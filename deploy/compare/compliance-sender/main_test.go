@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,18 +94,7 @@ func listens(port int) error {
 	}
 }
 
-// runUntilKilled runs a program until the context is done, and kills it then: one that stops by itself sends what it has first, which the suite would count. Unlike the suite's
-// own RunCommand.
-func runUntilKilled(ctx context.Context, dir, program string, arguments ...string) error {
-	command := exec.CommandContext(ctx, program, arguments...)
-	command.Dir = dir
-	if os.Getenv("DEBUG") != "" {
-		command.Stdout, command.Stderr = os.Stdout, os.Stderr
-	}
-	return command.Run()
-}
-
-// Run runs both until the context is done.
+// Run runs both until the context is done, and stops them then as an operator does: the suite counts what they send meanwhile, too.
 func (throughSluice) Run(ctx context.Context, o Options) error {
 	dir, err := os.MkdirTemp("", "sender-*")
 	if err != nil {
@@ -135,13 +123,13 @@ func (throughSluice) Run(ctx context.Context, o Options) error {
 	defer cancel()
 	if sluice != "" {
 		running = 2
-		go func() { ended <- runUntilKilled(inner, dir, sluice, "--config", "sluice.yaml") }()
+		go func() { ended <- RunCommand(inner, dir, nil, sluice, "--config", "sluice.yaml") }()
 		if err := listens(port); err != nil {
 			return err
 		}
 	}
 	go func() {
-		ended <- runUntilKilled(inner, dir, os.Getenv("PROMETHEUS"), "--web.listen-address=127.0.0.1:0",
+		ended <- RunCommand(inner, dir, nil, os.Getenv("PROMETHEUS"), "--web.listen-address=127.0.0.1:0",
 			"--storage.tsdb.path=data", "--config.file=prometheus.yaml",
 			"--enable-feature=exemplar-storage,native-histograms,metadata-wal-records,created-timestamp-zero-ingestion")
 	}()

@@ -116,11 +116,12 @@ async fn run_through(
             .unwrap();
         let _ = journal.append(space, Arc::new(payload), None, Durability::Written);
     }
-    journal.close();
+    // As large as all of them, so that the batch is ready at once.
+    let items: usize = payloads.iter().map(|(items, _)| items).sum();
     let settings = DeliverySettings {
         exporter: "x".into(),
         batch: BatchSettings {
-            min_size: 1000,
+            min_size: items as u64,
             ..Default::default()
         },
         retry,
@@ -129,14 +130,14 @@ async fn run_through(
         dead_letters,
     };
     let start = Instant::now();
-    deliver(
+    let delivery = deliver(
         cursors.remove(0),
         Signal::Logs,
         exporter.clone(),
         settings,
         Registry::default(),
-    )
-    .await;
+    );
+    tokio::join!(delivery, close_when_drained(&journal));
     let seen = exporter
         .seen
         .lock()
@@ -149,6 +150,12 @@ async fn run_through(
         "{report:?}"
     );
     (seen, report)
+}
+
+/// What is held must not be left, as it is once the journal is closed.
+async fn close_when_drained(journal: &Journal) {
+    journal.drained().await;
+    journal.close();
 }
 
 fn steady() -> RetrySettings {
@@ -592,6 +599,89 @@ impl Exporter for Unwilling {
                 after: None,
                 reason: "503".into(),
             }
+        })
+    }
+
+    fn max_request_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// Scenario: a queue in memory is closed while its destination refuses everything: before it was probed, after a probe was refused, and while a probe
+/// is under way that it takes; or while what it says is that it has too much to do.
+/// Guarantees: it is probed once at least, then what is held is left at once and not sent again; where the probe is taken, or it has too much to do, all
+/// arrives.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_send_again_what_is_refused() {
+    let fault = || Verdict::EndpointFault { reason: "401".into() };
+    let busy = || Verdict::Exhausted {
+        reason: "quota".into(),
+    };
+    // What it answers before it takes everything, after a second each; when the queue is closed, when the last request comes, and when delivery ends, in halves of a second;
+    // what arrives.
+    let cases: [(&dyn Fn() -> Verdict, usize, u64, [u128; 2], u64); 4] = [
+        (&fault, 9, 6, [12, 14], 0),
+        (&fault, 9, 18, [12, 18], 0),
+        (&fault, 2, 35, [34, 36], 3),
+        (&busy, 2, 18, [34, 36], 3),
+    ];
+    for (answer, times, closed, halves, delivered) in cases {
+        let spec = CursorSpec {
+            exporter: "x".into(),
+            limits: Limits::default(),
+            on_full: OnFull::Refuse,
+        };
+        let (journal, mut cursors) = Journal::memory("logs", vec![spec]);
+        let payload = Payload::uncharged(Signal::Logs, logs(3, 1), 3);
+        let space = journal.try_reserve(journal.cost(&payload)).unwrap();
+        let _ = journal.append(space, Arc::new(payload), None, Durability::Written);
+        let exporter = Arc::new(Slow {
+            answers: Mutex::new(std::iter::repeat_with(answer).take(times).collect()),
+            asked: Mutex::default(),
+        });
+        let start = Instant::now();
+        let settings = DeliverySettings {
+            exporter: "x".into(),
+            batch: BatchSettings {
+                min_size: 3,
+                ..Default::default()
+            },
+            retry: steady(),
+            max_in_flight: 1,
+            latency: Arc::new(Tracker::new(&GuardSettings::default().tracker)),
+            dead_letters: None,
+        };
+        let delivery = deliver(
+            cursors.remove(0),
+            Signal::Logs,
+            exporter.clone(),
+            settings,
+            Registry::default(),
+        );
+        let closes = async {
+            tokio::time::sleep(Duration::from_millis(500 * closed)).await;
+            journal.close();
+        };
+        tokio::join!(delivery, closes);
+        let asked = *exporter.asked.lock().last().unwrap() - start;
+        assert_eq!([asked, start.elapsed()].map(|at| at.as_millis() / 500), halves);
+        let account = journal.reports(std::time::Instant::now())[0].total();
+        assert_eq!((account.delivered, account.queued), (delivered, 3 - delivered));
+    }
+}
+
+/// A destination that takes a second for each answer, and everything once its answers are used up.
+struct Slow {
+    answers: Mutex<Vec<Verdict>>,
+    asked: Mutex<Vec<Instant>>,
+}
+
+impl Exporter for Slow {
+    fn export<'a>(&'a self, _: &'a Batch) -> Export<'a> {
+        Box::pin(async {
+            self.asked.lock().push(Instant::now());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.answers.lock().pop().unwrap_or_else(ok)
         })
     }
 

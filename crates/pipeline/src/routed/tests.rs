@@ -239,6 +239,7 @@ impl Rig {
     /// Waits until everything is delivered and returns, for each number sent, the endpoint of each trace, having seen that each span
     /// arrived once.
     async fn owners(self) -> BTreeMap<u8, Vec<String>> {
+        self.journal.drained().await;
         self.journal.close();
         self.done.await.unwrap();
         let account = self.journal.reports(std::time::Instant::now())[0].total();

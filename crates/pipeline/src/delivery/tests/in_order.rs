@@ -104,7 +104,6 @@ async fn delivered(exporter: Arc<InOrder>, payloads: u64, retry: RetrySettings) 
         let space = journal.try_reserve(journal.cost(&payload)).unwrap();
         let _ = journal.append(space, Arc::new(payload), None, Durability::Written);
     }
-    journal.close();
     let delivery = deliver(
         cursors.remove(0),
         Signal::Logs,
@@ -112,7 +111,8 @@ async fn delivered(exporter: Arc<InOrder>, payloads: u64, retry: RetrySettings) 
         settings(retry),
         Registry::default(),
     );
-    let ends = tokio::time::timeout(Duration::from_secs(3600), delivery).await;
+    let ends = async { tokio::join!(delivery, close_when_drained(&journal)) };
+    let ends = tokio::time::timeout(Duration::from_secs(3600), ends).await;
     ends.expect("nothing waits for what waits for it");
     journal.reports(std::time::Instant::now()).remove(0)
 }
