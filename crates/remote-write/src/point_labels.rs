@@ -28,11 +28,14 @@ const MAX_ATTRIBUTE_BYTES: usize = 256;
 /// series of some hundred bytes.
 const NEAR: u64 = 128;
 
-/// Where the first attributes of so many points in a row were not known, most of those to come will not be either: an id, say. They had a chance to come
-/// again in as many places as there are. From then on one in [`SOUGHT_OF`] is looked for, until one is known.
-const UNKNOWN_IN_A_ROW: u32 = RECENT as u32;
+/// Where so many of the first attributes of points were not known, less [`KNOWN_FOR`] for each that was, most of those to come will not be either: an id, say.
+/// They had a chance to come again in as many places as there are. From then on one in [`SOUGHT_OF`] is looked for, until it is less.
+const UNKNOWN: u32 = RECENT as u32;
 
-/// See [`UNKNOWN_IN_A_ROW`].
+/// So many that are looked for in vain cost what one that is known saves: a label is some 380 instructions, a place that is not in the first cache some hundred.
+const KNOWN_FOR: u32 = 4;
+
+/// See [`UNKNOWN`].
 const SOUGHT_OF: u64 = 8;
 
 /// Room for labels that are not kept that stays between requests: more than usual points need.
@@ -121,8 +124,8 @@ pub(crate) struct PointLabels {
     serial: u64,
     /// Labels that found their place taken and had to wait for their turn, also those that got it.
     turned_away: u64,
-    /// First attributes of points that were looked for since one was known.
-    unknown_in_a_row: u32,
+    /// See [`UNKNOWN`], of which it is no more.
+    unknown: u32,
     /// Labels of `tails` that are not kept any more.
     gone_from_tails: u64,
     /// The same of `tails`.
@@ -194,11 +197,11 @@ impl PointLabels {
         let recent = self.recent.get_mut(place).filter(|recent| recent.hash == hash);
         let known = recent.filter(|recent| recent.bytes[..recent.attribute_bytes] == *attribute);
         let Some(recent) = known.filter(|recent| recent.label.serial != 0) else {
-            self.unknown_in_a_row = self.unknown_in_a_row.saturating_add(u32::from(is_first));
+            self.unknown = UNKNOWN.min(self.unknown + u32::from(is_first));
             return Err(Unknown(Some(hash)));
         };
         if is_first {
-            self.unknown_in_a_row = 0;
+            self.unknown = self.unknown.saturating_sub(KNOWN_FOR);
         }
         let is_near = recent.use_by(self.point);
         let PointLabel {
@@ -221,7 +224,7 @@ impl PointLabels {
     /// Whether the first attribute of this point is not even looked for.
     #[inline]
     fn is_passed_over(&self) -> bool {
-        self.unknown_in_a_row >= UNKNOWN_IN_A_ROW && !self.point.is_multiple_of(SOUGHT_OF)
+        self.unknown == UNKNOWN && !self.point.is_multiple_of(SOUGHT_OF)
     }
 
     /// Makes a label of an attribute with these bytes, which say `value`, adds it, and keeps it where there is a place for it.

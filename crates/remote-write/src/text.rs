@@ -29,6 +29,22 @@ pub(crate) fn put_value(out: &mut String, value: Option<Value<'_>>) {
     }
 }
 
+/// Whether a text is ASCII, and UTF-8 for that. Most values of attributes are short and of any length: a loop over bytes that ends anywhere is guessed wrongly each time, so
+/// it is read in words, of which the last may begin in the one before.
+#[inline]
+pub(crate) fn is_ascii(text: &[u8]) -> bool {
+    const NOT_ASCII: u64 = 0x8080_8080_8080_8080;
+    let (words, rest) = text.as_chunks::<8>();
+    let last = match text.last_chunk() {
+        Some(last) => u64::from_le_bytes(*last),
+        None => rest.iter().fold(0, |bits, byte| bits | u64::from(*byte)),
+    };
+    let bits = words
+        .iter()
+        .fold(last, |bits, word| bits | u64::from_le_bytes(*word));
+    bits & NOT_ASCII == 0
+}
+
 fn put_int(out: &mut String, value: i64) {
     out.push_str(itoa::Buffer::new().format(value));
 }
@@ -139,6 +155,21 @@ fn put_json_string(out: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Scenario: texts of all lengths up to 40, and the same with one byte at any place that is not ASCII.
+    /// Guarantees: they are told apart.
+    #[test]
+    fn one_byte_anywhere_is_not_ascii() {
+        for len in 0..40 {
+            let mut text = vec![0x7f; len];
+            assert!(is_ascii(&text));
+            for at in 0..len {
+                text[at] = 0x80;
+                assert!(!is_ascii(&text), "{at} of {len}");
+                text[at] = 0x7f;
+            }
+        }
+    }
 
     /// Scenario: doubles at the edges of both notations.
     /// Guarantees: they are written as Go's JSON encoder writes them.

@@ -67,7 +67,7 @@ struct Metadata {
 impl<W: Writer> V1<W> {
     pub fn new(lanes: usize, max_bytes: usize, metadata: bool) -> Self {
         Self {
-            lanes: (0..lanes.max(1)).map(|_| Lane::new()).collect(),
+            lanes: (0..lanes.max(1)).map(Lane::new).collect(),
             max_bytes: max_bytes as u64,
             left_out: LaneSet::default(),
             metadata: metadata.then(Metadata::default),

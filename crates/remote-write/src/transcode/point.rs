@@ -5,7 +5,7 @@ use sluice_wire::{Fields, KeyValue, Value};
 use super::blocks::Blocks;
 use crate::labels::{Extra, METRIC_NAME, NameId, Names, Plan};
 use crate::point_labels::{PointLabels, Sought, Unknown};
-use crate::text::put_value;
+use crate::text::{is_ascii, put_value};
 
 /// Makes labels of the attributes of data points.
 #[derive(Debug, Default)]
@@ -131,7 +131,8 @@ fn plain(raw: &[u8]) -> Option<(&[u8], Plain<'_>)> {
     }
     match any {
         [0x0a, len @ ..0x80, text @ ..] => {
-            let fits = usize::from(*len) == text.len() && std::str::from_utf8(text).is_ok();
+            let is_text = || is_ascii(text) || std::str::from_utf8(text).is_ok();
+            let fits = usize::from(*len) == text.len() && is_text();
             fits.then_some((key, Plain::Text(text)))
         }
         [0x18, varint @ ..] if varint.len() <= 9 => {

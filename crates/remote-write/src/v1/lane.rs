@@ -23,6 +23,10 @@ const LAST: usize = 16;
 /// Series that are remembered, by plan and repeated labels: what fits the 64 KiB that a copy reaches back, some hundred bytes each.
 const ALIKE: usize = 128;
 
+/// So many places further each lane begins to remember its series than the one before: they are in the same place otherwise, and what is as far from the beginning of a
+/// page in sixteen lanes is too much for the first cache, which keeps eight of it. Seven is no divisor of [`ALIKE`], so that all places are in use.
+const LANES_APART: usize = 7;
+
 /// Labels of which the last place is remembered, by their number.
 const SEEN: usize = 1024;
 
@@ -47,6 +51,8 @@ pub(super) struct Lane<W> {
     like: Option<u64>,
     last: Box<[Last; LAST]>,
     alike: Box<[Series]>,
+    /// Where the first of those is.
+    first_alike: usize,
     seen: Box<[Seen]>,
     places: Places,
 }
@@ -126,7 +132,8 @@ struct Seen {
 }
 
 impl<W: Writer> Lane<W> {
-    pub fn new() -> Self {
+    /// The lane with this number.
+    pub fn new(number: usize) -> Self {
         Self {
             body: W::default(),
             // Positions before it are those of nothing.
@@ -137,6 +144,7 @@ impl<W: Writer> Lane<W> {
             like: None,
             last: Box::default(),
             alike: std::iter::repeat_with(Series::default).take(ALIKE).collect(),
+            first_alike: number * LANES_APART,
             seen: vec![Seen::default(); SEEN].into(),
             places: Places::default(),
         }
@@ -191,7 +199,7 @@ impl<W: Writer> Lane<W> {
     #[inline]
     pub fn put_labels(&mut self, labels: &SeriesLabels<'_>, shape: Shape) {
         let (plan, repeated) = (labels.plan.id, labels.point.repeated);
-        let at = place_of(plan, repeated);
+        let at = (self.first_alike + place_of(plan, repeated)) % ALIKE;
         let last = &mut self.last[last_of(labels.plan)];
         if last.plan != plan {
             return self.put_anew(labels, shape, at);

@@ -55,7 +55,7 @@ fn put(lane: &mut Lane<snappy::Block>, values: impl Iterator<Item = String>) {
 /// Guarantees: nothing of them is kept; of those with few labels it is.
 #[test]
 fn series_of_very_many_labels_are_not_kept() {
-    let mut lane = Lane::<snappy::Block>::new();
+    let mut lane = Lane::<snappy::Block>::new(0);
     for _ in 0..2 * LAST {
         put(&mut lane, (0..10_000).map(|n| n.to_string()));
     }
@@ -69,7 +69,7 @@ fn series_of_very_many_labels_are_not_kept() {
 #[test]
 fn long_labels_are_not_kept() {
     const LONG: usize = 1 << 20;
-    let mut lane = Lane::<snappy::Block>::new();
+    let mut lane = Lane::<snappy::Block>::new(0);
     for n in 0..4 {
         put(
             &mut lane,
@@ -102,7 +102,7 @@ fn labels_of_a_resource_are_repeated_as_they_are() {
         ])
     });
     let mut names = Names::verbatim();
-    let mut lane = Lane::<snappy::Block>::new();
+    let mut lane = Lane::<snappy::Block>::new(0);
     let mut want = Vec::new();
     let mut of_points = 0;
     for round in 0..ROUNDS {
