@@ -50,8 +50,6 @@ const APART: u64 = 1 << 62;
 /// An attribute and the label made of it.
 #[derive(Debug, Default)]
 struct Recent {
-    /// Of its bytes: where it is another one nothing else is looked at.
-    hash: u64,
     /// The hash of the attribute that wanted the place last.
     wanted: u64,
     /// The attribute as it came, then the label as a field of a 1.0 `TimeSeries`.
@@ -110,6 +108,8 @@ const OWN: u32 = 1 << 31;
 #[derive(Debug, Default)]
 pub(crate) struct PointLabels {
     recent: Vec<Recent>,
+    /// Of the bytes of each of those, beside each other: where it is another one nothing else is looked at.
+    hashes: Vec<u64>,
     tails: Vec<Tail>,
     /// The place of the tail that was found last.
     last_tail: u32,
@@ -178,6 +178,7 @@ impl PointLabels {
     /// Forgets all labels that are kept: names have got other ids.
     pub fn forget(&mut self) {
         self.recent.clear();
+        self.hashes.clear();
         self.tails.clear();
     }
 
@@ -194,7 +195,8 @@ impl PointLabels {
         }
         let hash = hash::place(attribute);
         let place = hash as usize % RECENT;
-        let recent = self.recent.get_mut(place).filter(|recent| recent.hash == hash);
+        let is_there = self.hashes.get(place) == Some(&hash);
+        let recent = is_there.then(|| &mut self.recent[place]);
         let known = recent.filter(|recent| recent.bytes[..recent.attribute_bytes] == *attribute);
         let Some(recent) = known.filter(|recent| recent.label.serial != 0) else {
             self.unknown = UNKNOWN.min(self.unknown + u32::from(is_first));
@@ -241,6 +243,7 @@ impl PointLabels {
         };
         if self.recent.is_empty() {
             self.recent.resize_with(RECENT, Recent::default);
+            self.hashes.resize(RECENT, 0);
         }
         let place = hash as usize % RECENT;
         let recent = &mut self.recent[place];
@@ -264,7 +267,7 @@ impl PointLabels {
         recent.bytes.extend_from_slice(attribute);
         let value_at = name.put(&mut recent.bytes, value);
         self.serial += 1;
-        recent.hash = hash;
+        self.hashes[place] = hash;
         recent.attribute_bytes = attribute.len();
         recent.used_by = self.point;
         recent.label = PointLabel {

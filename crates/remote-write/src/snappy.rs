@@ -21,15 +21,19 @@ const MIN_COPY: usize = 4;
 const MAX_COPY: usize = 64;
 
 /// A block being written.
+///
+/// The fields are in this order in memory. Beside the length of `out`, `plain` would be read, added to and written together with it, in one register; and a processor waits
+/// for the length that has just been written by itself before it can read both at once: a tenth of all that a series takes.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Block {
-    out: Vec<u8>,
     /// Bytes so far, as they will be after decompression.
     plain: u64,
-    /// Where in `out` the bytes begin that are put as they are and may still become more, after a place for their tag; 0: there are none.
-    literal: usize,
+    out: Vec<u8>,
     /// A copy that may still grow: how far back, and how long. There is no literal then.
     copy: (u64, usize),
+    /// Where in `out` the bytes begin that are put as they are and may still become more, after a place for their tag; 0: there are none.
+    literal: usize,
 }
 
 impl Default for Block {
