@@ -10,7 +10,8 @@
 # All samples that the client sent are queried back from the first two, and each must be there with its time and value, and none but those; native histograms with
 # their buckets and exemplars with their ids too, where the server keeps such (Prometheus). One that came out of order would be missing. What the first Prometheus has of its own
 # scrapes, and of what comes live with native histograms and exemplars, must be the same in the second, and so must what the third has of vmagent's. SLUICE itself is
-# killed and started again on the way as well: its queues are on disk and it acknowledges what is synced.
+# stopped, and then killed, and started again on the way as well: its queues are on disk and it acknowledges what is synced. Until it is killed nothing may come out of order;
+# after that the requests that were under way come again.
 #
 # Usage: deploy/compare/remote-write.sh
 # Environment: PEERS [target/peers], where build-peers.sh puts prometheus, victoria-metrics and vmagent;
@@ -161,7 +162,15 @@ fi
         victoria
         echo "$started" >>"$out/pids"
     fi
-    kill -9 "$running"
+    # In order: nothing comes again.
+    kill "$running"
+    until tail -n 1 "$out/sluice.log" | grep -q stopped; do sleep 0.1; done
+    start_sluice
+    echo "$started" >>"$out/pids"
+    sleep 2
+    curl --silent http://127.0.0.1:24090/metrics | grep -E '^prometheus_tsdb_(out_of_order|too_old)_samples_total' >"$out/before-the-kill"
+    # And not in order.
+    kill -9 "$started"
     sleep 0.5
     start_sluice
     echo "$started" >>"$out/pids"
@@ -172,6 +181,10 @@ wait "$restart"
 mapfile -t pids <"$out/pids"
 children+=("${pids[@]}")
 status=0
+if [ ! -s "$out/before-the-kill" ] || grep -v ' 0$' "$out/before-the-kill"; then
+    echo "the first Prometheus was sent samples out of order before sluice was killed"
+    status=1
+fi
 python3 "$here/remote-write.py" check http://127.0.0.1:24090 || status=1
 if has victoria-metrics; then
     python3 "$here/remote-write.py" check-victoria http://127.0.0.1:24093 || status=1
