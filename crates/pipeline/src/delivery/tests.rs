@@ -613,17 +613,17 @@ impl Exporter for Unwilling {
 /// arrives.
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_send_again_what_is_refused() {
-    let fault = || Verdict::EndpointFault { reason: "401".into() };
-    let busy = || Verdict::Exhausted {
+    let fault: fn() -> Verdict = || Verdict::EndpointFault { reason: "401".into() };
+    let busy: fn() -> Verdict = || Verdict::Exhausted {
         reason: "quota".into(),
     };
     // What it answers before it takes everything, after a second each; when the queue is closed, when the last request comes, and when delivery ends, in halves of a second;
     // what arrives.
-    let cases: [(&dyn Fn() -> Verdict, usize, u64, [u128; 2], u64); 4] = [
-        (&fault, 9, 6, [12, 14], 0),
-        (&fault, 9, 18, [12, 18], 0),
-        (&fault, 2, 35, [34, 36], 3),
-        (&busy, 2, 18, [34, 36], 3),
+    let cases = [
+        (fault, 9, 6, [12, 14], 0),
+        (fault, 9, 18, [12, 18], 0),
+        (fault, 2, 35, [34, 36], 3),
+        (busy, 2, 18, [34, 36], 3),
     ];
     for (answer, times, closed, halves, delivered) in cases {
         let spec = CursorSpec {
