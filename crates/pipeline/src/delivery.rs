@@ -275,8 +275,9 @@ impl Delivery {
         tokio::select! {
             biased;
             () = self.cursor.kept_for_later() => None,
-            () = self.closed_without_hope() => None,
+            // Behind it: most waits are none, and then it is not asked.
             value = wait => Some(value),
+            () = self.closed_without_hope() => None,
         }
     }
 
