@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::discard::DRAIN_TIME;
+use crate::frames::{Frames, MOST_UNFINISHED, Unfinished};
 
 /// Shared by a connection's socket, its requests and its watchdog.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(crate) struct Activity {
     head_bytes: AtomicUsize,
     /// That head has one of the places for long ones.
     has_place: AtomicBool,
+    /// A frame that is not complete, over HTTP/2.
+    pub unfinished: Unfinished,
 }
 
 /// The longest request head over HTTP/1.1. A hundredth of it is usual; nginx takes 32 KiB, Envoy 60.
@@ -94,6 +97,7 @@ impl Activity {
             kept_open: AtomicBool::new(false),
             head_bytes: AtomicUsize::new(0),
             has_place: AtomicBool::new(false),
+            unfinished: Unfinished::default(),
         })
     }
 
@@ -132,6 +136,11 @@ impl Activity {
         self.opened + Duration::from_millis(self.idle_since.load(Ordering::Relaxed))
     }
 
+    /// Whether a request is under way.
+    pub fn is_serving(&self) -> bool {
+        self.requests.load(Ordering::SeqCst) > 0
+    }
+
     fn millis(&self) -> u64 {
         self.opened.elapsed().as_millis() as u64
     }
@@ -139,6 +148,7 @@ impl Activity {
     pub fn begin_request(self: &Arc<Self>, h2: bool) -> InRequest {
         self.requests.fetch_add(1, Ordering::AcqRel);
         self.end_head();
+        self.unfinished.give_place();
         if !self.seen_request.swap(true, Ordering::Relaxed) {
             self.h2.store(h2, Ordering::Relaxed);
         }
@@ -206,6 +216,7 @@ impl Activity {
 impl Drop for Activity {
     fn drop(&mut self) {
         self.end_head();
+        self.unfinished.give_place();
     }
 }
 
@@ -225,7 +236,9 @@ impl Drop for InRequest {
         let activity = &self.0;
         activity.first_byte.store(NONE, Ordering::Relaxed);
         activity.idle_since.store(activity.millis(), Ordering::Relaxed);
-        activity.requests.fetch_sub(1, Ordering::AcqRel);
+        if activity.requests.fetch_sub(1, Ordering::SeqCst) == 1 {
+            activity.unfinished.request_ended();
+        }
     }
 }
 
@@ -239,6 +252,8 @@ pub(crate) struct Watched<T> {
     /// Why nothing more is read, where a head has become too long.
     refusal: Option<HeadRefusal>,
     limits_heads: bool,
+    /// Over HTTP/2.
+    frames: Option<Frames>,
 }
 
 impl<T> Watched<T> {
@@ -249,13 +264,36 @@ impl<T> Watched<T> {
             ahead: Bytes::new(),
             refusal: None,
             limits_heads: true,
+            frames: None,
         }
     }
 
-    /// From here on whatever comes is read: h2 has limits of its own, and what is thrown away needs none.
+    /// From here on whatever comes is read: it is thrown away.
     pub fn read_all(&mut self) {
         self.limits_heads = false;
         self.activity.end_head();
+    }
+
+    /// What comes are the frames of HTTP/2, behind a preface of so many bytes.
+    pub fn read_frames(&mut self, preface: usize) {
+        self.read_all();
+        self.frames = Some(Frames::behind(preface));
+    }
+
+    /// Looks at what h2 is given: `came`, and then perhaps nothing more.
+    fn watch_frames(&mut self, came: &[u8], cx: &Context<'_>) {
+        let (Some(frames), unfinished) = (&mut self.frames, &self.activity.unfinished) else {
+            return;
+        };
+        if frames.advance(came) {
+            unfinished.end();
+        }
+        if came.is_empty() && frames.are_large() {
+            unfinished.wait(cx.waker());
+            if !self.activity.is_serving() {
+                unfinished.take_place(&self.activity);
+            }
+        }
     }
 
     /// Why nothing more was read.
@@ -308,6 +346,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
             this.refusal = Some(refusal);
             return Poll::Ready(Err(std::io::Error::other(refusal)));
         }
+        if this.activity.unfinished.is_ended() {
+            return Poll::Ready(Err(std::io::Error::other(format!(
+                "of more than {MOST_UNFINISHED} frames that are not whole this is the oldest"
+            ))));
+        }
         let before = buf.filled().len();
         if !this.ahead.is_empty() {
             let ahead = this.ahead.split_to(this.ahead.len().min(buf.remaining()));
@@ -326,6 +369,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
         let came = buf.filled().len() - before;
         if came > 0 {
             this.activity.read_some(came);
+        }
+        if this.frames.is_some() {
+            this.watch_frames(&buf.filled()[before..], cx);
         }
         // What else there is to say, the next read says again.
         match replayed {

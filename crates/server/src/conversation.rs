@@ -138,7 +138,7 @@ pub(crate) async fn converse<IO, S>(
         return;
     };
     if is_h2 {
-        socket.read_all();
+        socket.read_frames(H2_PREFACE.len());
         let streams = Streams::default();
         let connection =
             Box::pin(h2(settings, streams.clone()).serve_connection(TokioIo::new(socket), service));

@@ -12,6 +12,7 @@ mod connection;
 mod conversation;
 mod discard;
 mod endpoint;
+mod frames;
 mod head;
 mod inflate;
 mod inline;

@@ -274,13 +274,31 @@ impl Frames {
     const RESET: u8 = 3;
     const SETTINGS: u8 = 4;
     const GO_AWAY: u8 = 7;
+    const CONTINUATION: u8 = 9;
     const END_STREAM: u8 = 1;
     const END_HEADERS: u8 = 4;
 
+    /// Of a client, with what h2 says first.
+    async fn connect(io: DuplexStream) -> Frames {
+        let mut client = Frames(io);
+        client.0.write_all(H2_PREFACE).await.unwrap();
+        client.write(Frames::SETTINGS, 0, 0, &[]).await;
+        client
+    }
+
     async fn write(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = (payload.len() as u32).to_be_bytes();
-        let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
-        self.0.write_all(&[&head, payload].concat()).await.unwrap();
+        self.begin(kind, flags, stream, payload.len(), payload).await;
+    }
+
+    /// A frame that says it has `length` bytes, with these of them.
+    async fn begin(&mut self, kind: u8, flags: u8, stream: u32, length: usize, payload: &[u8]) {
+        let bytes = Frames::frame(kind, flags, stream, length, payload);
+        self.0.write_all(&bytes).await.unwrap();
+    }
+
+    fn frame(kind: u8, flags: u8, stream: u32, length: usize, payload: &[u8]) -> Vec<u8> {
+        let length = (length as u32).to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
     }
 
     /// Kind, flags and payload of the next one.
@@ -303,9 +321,7 @@ async fn bodies_that_cross_their_refusals_do_not_end_the_connection() {
     // Literals but for the method and the scheme (RFC 7541, 6).
     let request = [&[0x83, 0x86, 0x04, 8][..], b"/refused", &[0x01, 1, b'a']].concat();
     let served = Client::connect(ConnectionSettings::default());
-    let mut client = Frames(served.io);
-    client.0.write_all(H2_PREFACE).await.unwrap();
-    client.write(Frames::SETTINGS, 0, 0, &[]).await;
+    let mut client = Frames::connect(served.io).await;
     let mut next_stream = 1;
     for _ in 0..4 {
         let streams: Vec<u32> = (0..SIDE_BY_SIDE).map(|number| next_stream + 2 * number).collect();
@@ -335,6 +351,99 @@ async fn bodies_that_cross_their_refusals_do_not_end_the_connection() {
             }
         }
     }
+}
+
+/// Scenario: h2 connections begin a large frame and do not end it, each in another way: a frame that nobody knows, a request head in pieces that has no end, a body behind the
+/// refusal of its request, one behind a request that was called off. There are as many as there are places. One of them ends its frame. Then two more come. Beside them, from the beginning, one whose request is under way, one with
+/// a small frame, and one with nothing.
+/// Guarantees: the first of them that is still at it is closed, and nobody else; a frame that is ended gives its place back.
+#[tokio::test(start_paused = true)]
+async fn large_frames_without_an_end_are_bounded() {
+    const UNKNOWN: u8 = 0x77;
+    const LARGE: usize = 60_000;
+    let settle = || tokio::time::sleep(Duration::from_millis(500));
+    let head = |path: &[u8]| [&[0x83, 0x86, 0x04, path.len() as u8][..], path, &[0x01, 1, b'a']].concat();
+    let begun = async |way: usize| {
+        let served = Client::connect(ConnectionSettings::default());
+        let mut client = Frames::connect(served.io).await;
+        // Or it is closed for having no request.
+        client
+            .write(
+                Frames::HEADERS,
+                Frames::END_HEADERS | Frames::END_STREAM,
+                1,
+                &head(b"/"),
+            )
+            .await;
+        settle().await;
+        match way % 4 {
+            0 => client.begin(UNKNOWN, 0, 0, LARGE, &[0; 50_000]).await,
+            1 => {
+                client.write(Frames::HEADERS, 0, 3, &[0x84; 6_000]).await;
+                client
+                    .begin(Frames::CONTINUATION, 0, 3, 6_000, &[0x84; 5_000])
+                    .await;
+            }
+            2 => {
+                client
+                    .write(Frames::HEADERS, Frames::END_HEADERS, 3, &head(b"/refused"))
+                    .await;
+                client.begin(Frames::DATA, 0, 3, LARGE, &[0; 50_000]).await;
+            }
+            _ => {
+                client
+                    .write(Frames::HEADERS, Frames::END_HEADERS, 3, &head(b"/"))
+                    .await;
+                settle().await;
+                // In one piece: the frame is there before the request is gone.
+                let cancelled = Frames::frame(Frames::RESET, 0, 3, 4, &8u32.to_be_bytes());
+                let begun = Frames::frame(UNKNOWN, 0, 0, LARGE, &[0; 50_000]);
+                client.0.write_all(&[cancelled, begun].concat()).await.unwrap();
+            }
+        }
+        settle().await;
+        (client, served.serving)
+    };
+
+    let mut beside = Vec::new();
+    for (kind, length, sent) in [
+        (Frames::DATA, LARGE, 50_000),
+        (UNKNOWN, 8_000, 7_000),
+        (UNKNOWN, 0, 0),
+    ] {
+        let served = Client::connect(ConnectionSettings::default());
+        let mut client = Frames::connect(served.io).await;
+        let is_body = kind == Frames::DATA;
+        let ends = if is_body { 0 } else { Frames::END_STREAM };
+        client
+            .write(Frames::HEADERS, Frames::END_HEADERS | ends, 1, &head(b"/"))
+            .await;
+        client
+            .begin(kind, 0, u32::from(is_body), length, &vec![0; sent])
+            .await;
+        beside.push((client, served.serving));
+    }
+    let mut many = Vec::new();
+    for way in 0..crate::frames::MOST_UNFINISHED {
+        many.push(begun(way).await);
+    }
+    let ended = |many: &[(Frames, JoinHandle<()>)]| -> Vec<usize> {
+        (0..many.len())
+            .filter(|number| many[*number].1.is_finished())
+            .collect()
+    };
+    assert!(ended(&many).is_empty(), "{:?}", ended(&many));
+    // The oldest.
+    let rest = [0; LARGE - 50_000];
+    many[0].0.0.write_all(&rest).await.unwrap();
+    settle().await;
+    many.push(begun(0).await);
+    assert!(ended(&many).is_empty(), "{:?}", ended(&many));
+    for way in 1..=4 {
+        many.push(begun(way).await);
+        assert_eq!(ended(&many), (1..=way).collect::<Vec<_>>());
+    }
+    assert!(beside.iter().all(|(_, serving)| !serving.is_finished()));
 }
 
 /// All that a client reads until the connection is closed.
