@@ -53,6 +53,10 @@ pub trait Filesystem: Debug + Send + Sync {
     fn size_bytes(&self, path: &Path) -> io::Result<u64>;
     /// Gives a file another name on the same file system, in place of whatever had it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives a file one more name on the same file system; `AlreadyExists` when something has it.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a directory that is empty.
+    fn remove_directory(&self, directory: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The names in a directory, in no order.

@@ -32,9 +32,10 @@ pub use clock::{Clock, SystemClock};
 pub use confirm::{Confirm, Confirmed};
 pub use cursor::{Cursor, Entry};
 pub use disk::{
-    Again, DEAD_LETTER_BYTES, DeadLetters, DiskReport, DiskSettings, Durability, GivenUp, InspectedCursor,
-    InspectedSegment, Inspection, NotInOrder, NotPersisted, OpenError, Recovered, Refusal, Repaired,
+    Again, DEAD_LETTER_BYTES, DeadLetters, DiskReport, DiskSettings, Durability, InspectedCursor,
+    InspectedSegment, Inspection, Left, NotInOrder, NotPersisted, OpenError, Recovered, Refusal, Repaired,
     SEGMENT_BYTES, Stored, SyncPolicy, Which, directory_of, escape, export, inspect, journals, repair,
+    unread,
 };
 pub use fs::{Disk, File, Filesystem, OpenMode};
 pub use journal::{Appended, CursorReport, EASED_BYTES, Journal, Space};

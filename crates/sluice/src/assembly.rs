@@ -247,6 +247,7 @@ impl Gateway {
                 },
             ));
         }
+        storage::tell_unread(settings, &registry);
         let ledger = Ledger::new(
             routes
                 .iter()

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod laggards;
+mod names;
 mod process;
 mod refusals;
 mod starts;

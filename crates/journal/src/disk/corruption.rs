@@ -50,16 +50,19 @@ pub(super) fn open_keeping(
     specs: Vec<CursorSpec>,
     kept_bytes: u64,
 ) -> (Journal, Recovered) {
-    let settings = DiskSettings {
+    let (journal, _, recovered) = Journal::disk("logs", specs, settings(disk, kept_bytes)).unwrap();
+    (journal, recovered)
+}
+
+pub(super) fn settings(disk: &SimulatedDisk, kept_bytes: u64) -> DiskSettings {
+    DiskSettings {
         segment_bytes: 3 << 10,
         kept_bytes,
         filesystem: Arc::new(disk.clone()),
         clock: Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_secs(1_700_000_000))),
-        seed: Some(disk.list(Path::new("/")).unwrap().len() as u64),
+        seed: Some(1),
         ..DiskSettings::new("/spool", Tenants::default())
-    };
-    let (journal, _, recovered) = Journal::disk("logs", specs, settings).unwrap();
-    (journal, recovered)
+    }
 }
 
 /// The next payload, and its number in the journal.

@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::DiskSettings;
-use crate::{File, OpenMode};
+use super::segment::SegmentId;
+use crate::{File, Filesystem, OpenMode};
 
 /// The file that is locked for as long as a process has the journal open.
 pub(super) const LOCK_NAME: &str = "LOCK";
+
+/// Ends the names of journals.
+pub(super) const JOURNAL_SUFFIX: &str = ".journal";
 
 /// Between two attempts to get the lock of a directory.
 const LOCK_RETRY: Duration = Duration::from_millis(50);
@@ -30,6 +34,17 @@ pub enum OpenError {
         path: PathBuf,
         /// Its version.
         version: u16,
+    },
+    /// An exporter is not there any more, and what waits for it cannot be set aside.
+    #[error(
+        "{} is of an exporter that is not in the pipeline any more, and what waits for it could not be set aside: {error}{}; or remove that file to \
+         give it up", path.display(), advice(error)
+    )]
+    Left {
+        /// The exporter's position.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
     },
     /// It cannot be read or written.
     #[error("{}: {error}{}", path.display(), advice(error))]
@@ -93,7 +108,37 @@ pub(super) fn lock(settings: &DiskSettings, pipeline: &str) -> Result<(PathBuf, 
 /// The directory of a pipeline's journal, below the one that is configured. Files of other names in it are left alone: what
 /// belongs to this journal and no other may be kept there.
 pub fn directory_of(configured: &Path, pipeline: &str) -> PathBuf {
-    configured.join(format!("{}.journal", escape(pipeline)))
+    configured.join(format!("{}{JOURNAL_SUFFIX}", escape(pipeline)))
+}
+
+/// Journals below a configured directory that are none of `read`, each with the bytes of its segments: none of those that have nothing.
+///
+/// # Errors
+/// A directory cannot be read.
+pub fn unread(
+    filesystem: &dyn Filesystem,
+    configured: &Path,
+    read: &[PathBuf],
+) -> io::Result<Vec<(PathBuf, u64)>> {
+    let mut unread = Vec::new();
+    let mut names = filesystem.list(configured)?;
+    names.sort();
+    for name in names {
+        let journal = configured.join(&name);
+        if !name.to_string_lossy().ends_with(JOURNAL_SUFFIX) || read.contains(&journal) {
+            continue;
+        }
+        let mut bytes = 0;
+        for name in filesystem.list(&journal)? {
+            if SegmentId::parse(&name).is_some() {
+                bytes += filesystem.size_bytes(&journal.join(name))?;
+            }
+        }
+        if bytes > 0 {
+            unread.push((journal, bytes));
+        }
+    }
+    Ok(unread)
 }
 
 /// An id as the name of a file.

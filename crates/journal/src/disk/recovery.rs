@@ -4,17 +4,17 @@
 //! of which an exporter has settled a part and not the rest: how long a start takes does not depend on how much waits, nor on how much
 //! is settled behind what is tried for ever.
 
+mod left;
 mod place;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sluice_payload::Tenants;
 
-use super::inspect::unescape;
-use super::lost::{Missing, between, unsettled};
+use super::lost::{Missing, between};
 use super::position::{Position, PositionFile};
 use super::reader::{Source, cost};
 use super::record::{self, Header};
@@ -38,21 +38,25 @@ pub struct Recovered {
     pub damaged: u64,
     /// Records that are not there any more, once for each exporter that had not settled them.
     pub lost: u64,
-    /// Exporters that are not in the configuration any more, whose backlog was given up.
-    pub released: Vec<GivenUp>,
+    /// Exporters that are not in the configuration any more.
+    pub left: Vec<Left>,
+    /// Exporters that are back: what was set aside for them waits for them again.
+    pub returned: Vec<String>,
     /// Exporters whose position could not be read, and which begin with the oldest record.
     pub lost_positions: Vec<String>,
     /// Exporters that are new, and begin with what comes next.
     pub added: Vec<String>,
 }
 
-/// The backlog of an exporter that is not in the configuration any more.
+/// An exporter that is not in the configuration any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GivenUp {
+pub struct Left {
     /// Its id.
     pub exporter: String,
     /// Requests that it had not settled; all that are there, where its position cannot be read.
     pub requests: u64,
+    /// The journal of its own in which they are, if there are any.
+    pub directory: PathBuf,
 }
 
 /// What a segment is found to hold.
@@ -91,6 +95,7 @@ pub(crate) fn recover(
         path: source.directory.clone(),
         error,
     };
+    let returned = left::bring_back(source, state)?;
     let mut found = look_through(source)?;
     let mut report = Recovered::default();
     let mut opened = open_positions(source, state, &mut report).map_err(failed)?;
@@ -107,7 +112,9 @@ pub(crate) fn recover(
         next: found.highest + 1,
         last: found.last,
     };
-    report.released = release(source, state, &found.segments).map_err(failed)?;
+    left::settle_absence(state, &returned, &mut opened, numbers.next).map_err(failed)?;
+    report.returned = returned;
+    report.left = left::set_aside(source, state, &found.segments, &numbers)?;
 
     let at_end = Position {
         floor: numbers.next,
@@ -231,35 +238,6 @@ fn open_positions(source: &Source, state: &State, report: &mut Recovered) -> io:
 
 pub(crate) fn cursor_name(exporter: &str) -> String {
     format!("{}{CURSOR_SUFFIX}", escape(exporter))
-}
-
-/// Gives up the claims of exporters that are gone.
-fn release(source: &Source, state: &State, segments: &BTreeMap<u64, Segment>) -> io::Result<Vec<GivenUp>> {
-    let known: Vec<String> = (0..state.cursor_count())
-        .map(|index| cursor_name(state.exporter(index)))
-        .collect();
-    let mut given_up = Vec::new();
-    let names = source.filesystem.list(&source.directory)?;
-    for name in names.iter().filter_map(|name| name.to_str()) {
-        let Some(exporter) = name.strip_suffix(CURSOR_SUFFIX) else {
-            continue;
-        };
-        if known.iter().any(|known| known == name) {
-            continue;
-        }
-        let (exporter, path) = (unescape(exporter), source.directory.join(name));
-        let (_, position) = PositionFile::open(&*source.filesystem, &path, &exporter)?.unzip();
-        let position = position.flatten().unwrap_or_default();
-        // Behind the number of the segment itself.
-        let numbers = |segment: &&Segment| segment.id.first + 1..segment.contents.last + 1;
-        let requests = (segments.values())
-            .filter(|segment| !segment.contents.is_empty())
-            .map(|segment| unsettled(&numbers(&segment), &position))
-            .sum();
-        source.filesystem.remove(&path)?;
-        given_up.push(GivenUp { exporter, requests });
-    }
-    Ok(given_up)
 }
 
 /// A segment that is there.

@@ -52,6 +52,14 @@ impl Filesystem for Disk {
         fs::rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn remove_directory(&self, directory: &Path) -> io::Result<()> {
+        fs::remove_dir(directory)
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }

@@ -36,7 +36,9 @@ pub enum Operation {
     SyncDirectory,
     /// [`Filesystem::rename`].
     Rename,
-    /// [`Filesystem::remove`].
+    /// [`Filesystem::link`].
+    Link,
+    /// [`Filesystem::remove`] and [`Filesystem::remove_directory`].
     Remove,
     /// [`Filesystem::list`].
     List,
@@ -396,6 +398,31 @@ impl Filesystem for SimulatedDisk {
         let inode = state.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
         state.names.insert(to.to_owned(), inode);
         Ok(())
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let state = &mut *self.0.lock();
+        state.admit(Operation::Link, true)?;
+        state.parent_exists(to)?;
+        let inode = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        if state.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.names.insert(to.to_owned(), inode);
+        Ok(())
+    }
+
+    fn remove_directory(&self, directory: &Path) -> io::Result<()> {
+        let state = &mut *self.0.lock();
+        state.admit(Operation::Remove, true)?;
+        let all = state.names.keys().chain(&state.directories);
+        if all.clone().any(|path| path.parent() == Some(directory)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        match state.directories.remove(directory) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

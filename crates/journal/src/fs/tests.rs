@@ -77,6 +77,21 @@ fn the_simulated_disk_behaves_as_the_real_one() {
         let mut names = filesystem.list(&folder).unwrap();
         names.sort();
         assert_eq!(names, ["one", "two"]);
+        let (aside, too) = (root.join("aside"), root.join("aside/one"));
+        filesystem.create_directories(&aside).unwrap();
+        filesystem.link(&one, &too).unwrap();
+        assert_eq!(
+            filesystem.link(&two, &too).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        assert_eq!(read_whole(filesystem, &too), b"hello");
+        assert_eq!(
+            filesystem.remove_directory(&aside).unwrap_err().kind(),
+            io::ErrorKind::DirectoryNotEmpty
+        );
+        filesystem.remove(&too).unwrap();
+        assert_eq!(read_whole(filesystem, &one), b"hello");
+        filesystem.remove_directory(&aside).unwrap();
         assert_eq!(filesystem.list(&root).unwrap(), ["a"]);
         filesystem.rename(&one, &two).unwrap();
         write_whole(&*appended, b"!");

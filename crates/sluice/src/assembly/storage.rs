@@ -1,11 +1,14 @@
 //! The journal of a pipeline: in memory, or on disk where `sending_queue.storage` says so.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_journal::{
-    Cursor, CursorSpec, DeadLetters, DiskSettings, GivenUp, Journal, Recovered, SyncPolicy,
+    Cursor, CursorSpec, DeadLetters, Disk, DiskSettings, Journal, Left, Recovered, SyncPolicy, directory_of,
+    unread,
 };
 use sluice_payload::{Encoding, Tenants};
+use sluice_telemetry::Registry;
 
 use crate::settings::{ComponentId, Exporter, Extension, FileStorage, Pipeline, Settings};
 
@@ -138,13 +141,20 @@ fn tell(pipeline: &str, recovered: &Recovered) {
             "the journal is damaged; what could not be read is lost, everything else is delivered. Check the disk"
         );
     }
-    for GivenUp { exporter, requests } in &recovered.released {
+    for Left {
+        exporter,
+        requests,
+        directory,
+    } in &recovered.left
+    {
         if *requests > 0 {
+            let directory = directory.display();
             tracing::warn!(
                 pipeline,
                 exporter,
                 requests,
-                "this exporter is not in the pipeline any more; what waited for it in the journal is given up"
+                %directory,
+                "this exporter is not in the pipeline any more; what waited for it is set aside, and delivered when it is back under its id"
             );
         } else {
             tracing::info!(
@@ -154,6 +164,13 @@ fn tell(pipeline: &str, recovered: &Recovered) {
             );
         }
     }
+    for exporter in &recovered.returned {
+        tracing::info!(
+            pipeline,
+            exporter,
+            "this exporter is back; what was set aside for it is delivered now"
+        );
+    }
     for exporter in &recovered.lost_positions {
         tracing::warn!(
             pipeline,
@@ -161,6 +178,46 @@ fn tell(pipeline: &str, recovered: &Recovered) {
             "the exporter's position in the journal cannot be read; everything in it is delivered, some of it again"
         );
     }
+}
+
+/// Says what lies in the directories of file storages that no pipeline delivers: that of pipelines that have another name now, and what was
+/// set aside. To be called when every pipeline has its journal.
+pub(super) fn tell_unread(settings: &Settings, registry: &Registry) {
+    let gauge = registry.gauge(
+        "sluice_journal_unread_bytes",
+        "Bytes in journals that no pipeline delivers, as found at the start.",
+        vec![],
+    );
+    let mut total: u64 = 0;
+    for (id, extension) in &settings.extensions {
+        let Extension::FileStorage(storage) = extension else {
+            continue;
+        };
+        let of_this = |pipeline: &&Pipeline| pipeline.storage.as_ref() == Some(id);
+        let read: Vec<PathBuf> = (settings.pipelines.iter().filter(of_this))
+            .map(|pipeline| directory_of(&storage.directory, &pipeline.id.to_string()))
+            .collect();
+        let found = match unread(&Disk, &storage.directory, &read) {
+            // No pipeline uses it, and it was never made.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                let directory = storage.directory.display();
+                tracing::warn!(%directory, %error, "whether there are journals in it that no pipeline delivers could not be seen");
+                continue;
+            }
+            Ok(found) => found,
+        };
+        for (journal, bytes) in found {
+            total += bytes;
+            tracing::warn!(
+                journal = %journal.display(),
+                bytes,
+                "no pipeline delivers what is in this journal: give the pipeline or the exporter that it is named after its id back, or send it with \
+                 `sluice journal export --to` and remove it"
+            );
+        }
+    }
+    gauge.set(total as i64);
 }
 
 #[cfg(test)]

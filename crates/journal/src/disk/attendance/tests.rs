@@ -45,6 +45,14 @@ impl Filesystem for Moody {
         Disk.rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk.link(from, to)
+    }
+
+    fn remove_directory(&self, directory: &Path) -> io::Result<()> {
+        Disk.remove_directory(directory)
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         Disk.remove(path)
     }

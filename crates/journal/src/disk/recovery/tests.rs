@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::super::corruption::{DIRECTORY, append, open_with, read, settle};
+use super::super::corruption::{DIRECTORY, append, open_with, read, settings, settle};
 use super::super::segment::SegmentId;
-use super::super::{Next, Recovered};
+use super::super::{Next, Recovered, inspect, journals};
 use crate::testing::{Fault, Operation, SimulatedDisk};
 use crate::{CursorSpec, Filesystem, Journal, Limits, OnFull};
 
@@ -138,19 +138,179 @@ fn what_one_has_settled_and_the_other_has_not_is_not_read_at_start() {
 }
 
 /// Scenario: one exporter has settled all but a request, another one nothing; a third one is configured in the place of both. Then a start more.
-/// Guarantees: what each of the two had not settled is given up and said once, by its id and its number of requests.
+/// Guarantees: what each of the two had not settled is set aside and said once, by its id and its number of requests, as a journal in which
+/// nothing is wrong; the third one gets what comes from then on.
 #[test]
-fn what_is_given_up_of_exporters_that_are_gone_is_counted() {
+fn what_waits_for_exporters_that_are_gone_is_set_aside() {
     let disk = SimulatedDisk::default();
     with_one_stuck(&disk, &["otlphttp/a", "b"]);
     let (journal, recovered) = open(&disk, &["c"]);
-    let mut given_up: Vec<_> = (recovered.released.iter())
-        .map(|one| (&*one.exporter, one.requests))
+    let left: Vec<_> = (recovered.left.iter())
+        .map(|one| (&*one.exporter, one.requests, one.directory.to_str().unwrap()))
         .collect();
-    given_up.sort();
-    assert_eq!(given_up, [("b", PAYLOADS), ("otlphttp/a", 1)]);
+    let (of_a, of_b) = ("/spool/logs~otlphttp%2Fa.journal", "/spool/logs~b.journal");
+    assert_eq!(left, [("b", PAYLOADS, of_b), ("otlphttp/a", 1, of_a)]);
+    assert_eq!(recovered.records, 0);
+    append(&journal, PAYLOADS);
+    assert_eq!(read(&journal).map(|(_, id)| id), Some(PAYLOADS));
     drop(journal);
     disk.kill();
     let (_, recovered) = open(&disk, &["c"]);
-    assert_eq!(recovered.released, []);
+    assert_eq!(recovered.left, []);
+    assert_eq!(journals(&disk, Path::new("/spool")).unwrap().len(), 3);
+    for (directory, exporter, requests) in [(of_a, "otlphttp/a", 1), (of_b, "b", PAYLOADS)] {
+        let found = inspect(&disk, Path::new(directory), true).unwrap();
+        assert_eq!(found.problems, Vec::<String>::new());
+        let waiting: Vec<_> = (found.cursors.iter())
+            .map(|cursor| (&*cursor.exporter, cursor.waiting))
+            .collect();
+        assert_eq!(waiting, [(exporter, requests)]);
+    }
+}
+
+/// Payloads of which no position knows that they are there.
+const LATE: u64 = 3;
+
+/// Numbers of payloads from `from` on: `a` has taken every second one of them.
+fn every_second(from: u64, to: u64) -> Vec<u64> {
+    (from..to).filter(|id| (id - from) % 2 == 1).collect()
+}
+
+fn append_all(journal: &Journal, ids: std::ops::Range<u64>) {
+    ids.for_each(|id| append(journal, id));
+}
+
+/// What comes, until nothing does; what `is_taken` says is settled.
+fn take(journal: &Journal, is_taken: impl Fn(u64) -> bool) -> Vec<u64> {
+    let came: Vec<(u64, u64)> = std::iter::from_fn(|| read(journal)).collect();
+    for (seq, id) in &came {
+        if is_taken(*id) {
+            settle(journal, *seq);
+        }
+    }
+    journal.turn();
+    came.into_iter().map(|(_, id)| id).collect()
+}
+
+/// Scenario: an exporter has taken every second payload of many when another one takes its place, and takes all that comes; then the first
+/// is there again, alone or beside the other, takes what waits for it, and leaves once more. The process is killed, or ends in order before the
+/// machine crashes.
+/// Guarantees: the exporter that is back gets what waited for it when it left and what comes from then on, nothing twice and nothing that came
+/// meanwhile; nothing counts as lost, nothing is left behind on the disk.
+#[test]
+fn an_exporter_that_is_back_goes_on_where_it_was() {
+    for in_order in [false, true] {
+        for back in [&["a"][..], &["a", "b"]] {
+            let disk = SimulatedDisk::default();
+            let end = |journal: Journal| match in_order {
+                true => {
+                    assert_eq!(journal.abandon(), 0);
+                    drop(journal);
+                    disk.crash();
+                }
+                false => {
+                    drop(journal);
+                    disk.kill();
+                }
+            };
+            let (journal, _) = open(&disk, &["a"]);
+            append_all(&journal, 0..PAYLOADS);
+            let mut waits = every_second(0, PAYLOADS);
+            take(&journal, |id| !waits.contains(&id));
+            // Its position was written before these came.
+            append_all(&journal, PAYLOADS..PAYLOADS + LATE);
+            waits.extend(PAYLOADS..PAYLOADS + LATE);
+            end(journal);
+
+            let (journal, recovered) = open(&disk, &["b"]);
+            assert_eq!(recovered.left[0].requests, waits.len() as u64);
+            let meanwhile = PAYLOADS + LATE..2 * PAYLOADS;
+            append_all(&journal, meanwhile.clone());
+            let stays = 2 * PAYLOADS - 1;
+            let came = take(&journal, |id| id != stays);
+            assert_eq!(came, meanwhile.collect::<Vec<_>>());
+            end(journal);
+
+            let (journal, recovered) = open(&disk, back);
+            assert_eq!(recovered.returned, ["a"]);
+            assert_eq!((recovered.lost, recovered.damaged), (0, 0));
+            append(&journal, 2 * PAYLOADS);
+            let mut expected = waits.clone();
+            expected.push(2 * PAYLOADS);
+            assert_eq!(take(&journal, |id| id != 1), expected);
+            let account = journal.reports(std::time::Instant::now())[0].total();
+            assert!(account.balanced() && account.queued == 1, "{account:?}");
+            end(journal);
+
+            let (_, recovered) = open(&disk, &["b"]);
+            assert_eq!(recovered.left.iter().map(|left| left.requests).sum::<u64>(), 1);
+            disk.kill();
+            let (journal, recovered) = open(&disk, &["a"]);
+            assert_eq!((recovered.returned, recovered.lost), (vec!["a".to_owned()], 0));
+            assert_eq!(take(&journal, |_| true), [1]);
+            drop(journal);
+            disk.kill();
+            let (_, recovered) = open(&disk, &["a"]);
+            assert_eq!(
+                (recovered.returned.len(), recovered.records, recovered.lost),
+                (0, 0, 0)
+            );
+            let of_a = inspect(&disk, Path::new("/spool/logs~a.journal"), true);
+            assert_eq!(of_a.unwrap_err().kind(), std::io::ErrorKind::NotFound);
+        }
+    }
+}
+
+/// Scenario: the start at which an exporter has left is cut off after each of its operations by a crash of the machine; so is the one at which it is back.
+/// In between the configuration is as it was before, or as it was to be.
+/// Guarantees: wherever that was, the exporter gets in the end what waited for it, and nothing that came while it was not there.
+#[test]
+fn leaving_and_coming_back_may_be_cut_off() {
+    const FEW: u64 = 40;
+    let specs = |exporter: &str| CursorSpec {
+        exporter: exporter.to_owned(),
+        limits: Limits::default(),
+        on_full: OnFull::Refuse,
+    };
+    let cut_off = |disk: &SimulatedDisk, exporter: &str, operations: u64| -> bool {
+        disk.stop_after(operations);
+        let settings = settings(disk, 0);
+        let opened = Journal::disk("logs", vec![specs(exporter)], settings);
+        let is_cut_off = opened.is_err();
+        drop(opened);
+        disk.crash();
+        is_cut_off
+    };
+    let waits = every_second(0, FEW);
+    for next in ["a", "b"] {
+        let (mut operations, mut cut) = (0, 0);
+        loop {
+            let disk = SimulatedDisk::default();
+            let (journal, _) = open(&disk, &["a"]);
+            append_all(&journal, 0..FEW);
+            take(&journal, |id| !waits.contains(&id));
+            assert_eq!(journal.abandon(), 0);
+            drop(journal);
+            let leaving = cut_off(&disk, "b", operations);
+            let was_away = !leaving || next == "b";
+            if was_away {
+                let (journal, _) = open(&disk, &["b"]);
+                append_all(&journal, FEW..2 * FEW);
+                take(&journal, |_| true);
+                assert_eq!(journal.abandon(), 0);
+                drop(journal);
+            }
+            let returning = cut_off(&disk, "a", operations);
+            let (journal, recovered) = open(&disk, &["a"]);
+            assert_eq!(recovered.lost, 0, "{next} {operations}");
+            assert_eq!(take(&journal, |_| true), waits, "{next} {operations}");
+            drop(journal);
+            cut += u64::from(leaving) + u64::from(returning);
+            operations += 1;
+            if !leaving && !returning {
+                break;
+            }
+        }
+        assert!(cut > 40, "{cut}");
+    }
 }
