@@ -112,8 +112,10 @@ async fn until_stopped(settings: &Settings, deadline: Duration) -> ExitCode {
             pipeline = line.pipeline,
             exporter = line.exporter,
             accepted = account.accepted,
+            recovered = account.recovered,
             delivered = account.delivered,
             dropped = account.dropped_total(),
+            queued = account.queued,
             "final account"
         );
     }
