@@ -7,19 +7,27 @@
 use super::super::directory::{JOURNAL_SUFFIX, LOCK_NAME};
 use super::super::inspect::unescape;
 use super::super::lost::unsettled;
+use super::super::position;
 use super::*;
 
 /// Between the names of the pipeline and of the exporter; in neither, since they are escaped.
 const SEPARATOR: char = '~';
 
-/// Where what waits for an exporter is set aside, by the directory of the pipeline's journal.
-fn directory_of(journal: &Path, exporter: &str) -> PathBuf {
+/// Where what waits for an exporter is set aside, by the directory of the pipeline's journal; where it is when there is something already that
+/// is not brought back.
+fn directories_of(journal: &Path, exporter: &str) -> impl Iterator<Item = PathBuf> {
     let name = journal.file_name().unwrap_or_default().to_string_lossy();
     let pipeline = name.strip_suffix(JOURNAL_SUFFIX).unwrap_or(&name);
-    journal.with_file_name(format!(
-        "{pipeline}{SEPARATOR}{}{JOURNAL_SUFFIX}",
-        escape(exporter)
-    ))
+    let name = format!("{pipeline}{SEPARATOR}{}", escape(exporter));
+    (1..).map(move |number: u32| match number {
+        1 => journal.with_file_name(format!("{name}{JOURNAL_SUFFIX}")),
+        _ => journal.with_file_name(format!("{name}{SEPARATOR}{number}{JOURNAL_SUFFIX}")),
+    })
+}
+
+/// The one from which it is brought back.
+fn directory_of(journal: &Path, exporter: &str) -> PathBuf {
+    directories_of(journal, exporter).next().unwrap_or_default()
 }
 
 /// Sets aside what waits for exporters that are gone. It can be cut off anywhere, and is done again at the next start.
@@ -70,9 +78,12 @@ fn set_aside_one(
         .map(|segment| (segment.id, waiting(segment)))
         .filter(|(_, requests)| *requests > 0)
         .collect();
+    let name = cursor_name(&exporter);
+    let is_free = |directory: &PathBuf| !matches!(is_there(filesystem, &directory.join(&name)), Ok(true));
+    let directory = directories_of(&source.directory, &exporter).find(is_free);
     let left = Left {
         requests: waiting.iter().map(|(_, requests)| requests).sum(),
-        directory: directory_of(&source.directory, &exporter),
+        directory: directory.unwrap_or_default(),
         exporter,
     };
     if left.requests == 0 {
@@ -114,21 +125,18 @@ pub(super) fn bring_back(source: &Source, state: &State) -> Result<Vec<String>, 
 
 fn bring_back_one(source: &Source, exporter: &str, directory: &Path) -> io::Result<bool> {
     let filesystem = &*source.filesystem;
-    let is_there = |path: &Path| match filesystem.size_bytes(path) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    };
     let names = match filesystem.list(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         names => names?,
     };
     let (cursor, here) = (cursor_name(exporter), &source.directory);
-    let comes = is_there(&directory.join(&cursor))?;
+    let comes = is_there(filesystem, &directory.join(&cursor))?;
     let ids: Vec<SegmentId> = names.iter().filter_map(|name| SegmentId::parse(name)).collect();
     if comes {
-        if is_there(&here.join(&cursor))? {
-            // An older sluice took it for a new one. What was set aside stays where it is.
+        // An older sluice took the exporter for a new one, or it left another journal that has been removed. What was set aside stays where it is.
+        if is_there(filesystem, &here.join(&cursor))?
+            || !is_of(source, &directory.join(&cursor), exporter, &ids)?
+        {
             return Ok(false);
         }
         for id in &ids {
@@ -145,6 +153,29 @@ fn bring_back_one(source: &Source, exporter: &str, directory: &Path) -> io::Resu
     let _ = filesystem.remove(&directory.join(LOCK_NAME));
     let _ = filesystem.remove_directory(directory);
     Ok(comes)
+}
+
+/// Whether these segments are of this journal: it has gone on from where the exporter left, still has all of them, or begins anew. In another
+/// one their numbers are those of other records.
+fn is_of(source: &Source, cursor: &Path, exporter: &str, ids: &[SegmentId]) -> io::Result<bool> {
+    let (filesystem, here) = (&*source.filesystem, &source.directory);
+    let position = |path: &Path, exporter: &str| -> io::Result<Position> {
+        let file = filesystem.open(path, OpenMode::Read)?;
+        Ok(position::read(&*file, exporter).0.unwrap_or_default())
+    };
+    let names = filesystem.list(here)?;
+    if ids.iter().all(|id| names.contains(&id.file_name().into())) {
+        return Ok(true);
+    }
+    let mut reached = None;
+    for name in names.iter().filter_map(|name| name.to_str()) {
+        if let Some(other) = name.strip_suffix(CURSOR_SUFFIX) {
+            let other = position(&here.join(name), &unescape(other))?;
+            reached = reached.max(Some(other.floor.max(other.end)));
+        }
+    }
+    let left_at = position(cursor, exporter)?.end;
+    Ok(reached.is_none_or(|reached| reached >= left_at))
 }
 
 /// What came while these exporters were not there is not for them.
@@ -167,6 +198,14 @@ pub(super) fn settle_absence(
         }
     }
     Ok(())
+}
+
+fn is_there(filesystem: &dyn Filesystem, path: &Path) -> io::Result<bool> {
+    match filesystem.size_bytes(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Gives a segment its name in another directory, too.
